@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
-from p2psgd.wire.messages import FrontierRow, Hello, Status, pack_frontier, pack_message
+from p2psgd.wire.messages import PROTOCOL_VERSION, FrontierRow, Hello, Status, pack_frontier, pack_message
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests import DEADLINE_S
 from tests.core.cluster import make_words
@@ -27,10 +27,10 @@ def status_of(*rows: FrontierRow) -> bytes:
         Status(
             frontier=table,
             view=0,
-            founding=0,
+            cluster_id=0,
             ready=False,
             confirmed=b"",
-            unwanted=b"",
+            evict_requests=b"",
             loop_lag_ms=0,
             ring=b"",
         )
@@ -69,7 +69,7 @@ class Stranger:
 
     def _greet(self) -> None:
         hello = Hello(
-            protocol=1,
+            protocol=PROTOCOL_VERSION,
             node=self.node,
             incarnation=1,
             name=f"stranger-{self.node}",
@@ -78,7 +78,7 @@ class Stranger:
             quantum_log2=self.run["quantum_log2"],
             mode=self.run["mode"],
             label=self.run["label"],
-            share="",
+            rank="",
         )
         self.socket.sendall(pack_message(hello))
         length, number = PREFIX.unpack(self.receive(PREFIX.size))

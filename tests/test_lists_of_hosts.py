@@ -113,7 +113,7 @@ def test_fault_30_a_list_with_itself_duplicates_and_a_thousand_names_that_lead_n
     hosts.write_text("\n".join(lines) + "\n")
     with all_stopped([]) as daemons:
         for name, port in (("a", one), ("b", two)):
-            options = ("--peers", str(hosts), "--founders", "2", "--listen", f"127.0.0.1:{port}")
+            options = ("--peers", str(hosts), "--bootstrap-expect", "2", "--listen", f"127.0.0.1:{port}")
             daemons.append(Daemon(tmp_path / name, *options, *TRAINING))
         until(lambda: daemons[0].linked() == {"b"}, "found among 1,000 lines")
         for daemon in daemons:

@@ -108,7 +108,7 @@ def test_a_ring_trains_in_step_and_its_status_tells_how_it_stands(
         ring = status["ring"]
         assert (ring["round"], ring["payload"], ring["nodes"]) == (30, payload, nodes)
         assert sorted(ring["order"]) == [f"n{number}" for number in range(nodes)]
-        assert (ring["active"], ring["attempt"] >= 1) == (False, True)
+        assert (ring["active"], ring["generation"] >= 1) == (False, True)
         assert "not those of the replica" not in daemon.words()
     assert [daemon.stop() for daemon in daemons] == [0] * nodes
 

@@ -53,10 +53,10 @@ def test_a_status_is_as_long_as_predicted(count: int) -> None:
     status = Status(
         frontier=pack_frontier(rows),
         view=30,
-        founding=2**63,
+        cluster_id=2**63,
         ready=True,
         confirmed=pack_confirmed(confirmed),
-        unwanted=b"",
+        evict_requests=b"",
         loop_lag_ms=3,
         ring=b"",
     )

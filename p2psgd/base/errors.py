@@ -1,7 +1,7 @@
 """Define the errors of p2psgd, typed by who must act.
 
 P2psgdError
- +-- PeerError      a peer broke the protocol: drop that connection, count the reason, go on
+ +-- PeerError      a peer broke the protocol (p2psgd.wire.reject): drop that connection, count it, go on
  +-- UsageError     configuration, command line, data or recipe: one sentence and an exit code
  |    +-- StoreError        the data store gives no data, or wrong data; a later attempt may succeed
  |    +-- CheckpointError   a checkpoint is damaged, or cannot be written
@@ -48,14 +48,6 @@ def words_of(error: OSError) -> str:
 
 class P2psgdError(Exception):
     """Root of all exceptions that p2psgd raises on purpose."""
-
-
-class PeerError(P2psgdError):
-    """A peer sent something that the protocol forbids; the status counts it under `reason`."""
-
-    def __init__(self, reason: str, words: str) -> None:
-        super().__init__(words)
-        self.reason = reason
 
 
 class UsageError(P2psgdError):

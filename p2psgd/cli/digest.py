@@ -60,7 +60,7 @@ def find_fault(report: DigestReport) -> str:
     differ, unknown = report.differ_total, report.unknown_total
     faults += [f"{_who(report, Verdict.DIFFERS, differ)}: another replica"] if differ else []
     faults += [f"{_who(report, Verdict.UNKNOWN, unknown)}: not compared"] if unknown else []
-    if not report.view and report.founders > 1:
+    if not report.view and report.bootstrap_expect > 1:
         others = ": there is nobody to compare with" if not report.peers_total else ""
         faults.append(f"the run is not founded{others}")
     return printable("; ".join(faults))

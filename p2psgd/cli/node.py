@@ -50,7 +50,7 @@ def node(
     zeroconf: Annotated[
         bool, typer.Option("--zeroconf", help="Find nodes of this run on the local network as well (mDNS).")
     ] = False,
-    founders: Annotated[
+    bootstrap_expect: Annotated[
         int | None,
         typer.Option(
             min=1,
@@ -134,7 +134,7 @@ def node(
     options = NodeOptions(
         peers=peers,
         zeroconf=zeroconf,
-        founders=founders,
+        bootstrap_expect=bootstrap_expect,
         advertise=_parse_advertised(advertise, address.port),
         share=None if rank is None else parse_rank(rank),
         listen=address,

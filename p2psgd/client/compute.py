@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError, TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
@@ -156,8 +157,9 @@ class ResidualPass:
 
 
 def _checked(step: object, what: str) -> int:
-    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 1 <= step <= codec.STEP_MAX:
-        raise TrainerError(f"{what} must be an int, the quanta, from 1 to {codec.STEP_MAX}; it is {step!r}")
+    most = codec.MAGNITUDE_MAX
+    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 1 <= step <= most:
+        raise TrainerError(f"{what} must be an int, the quanta, from 1 to {most}; it is {step!r}")
     return int(step)
 
 
@@ -389,10 +391,10 @@ class HostCompute:
         for batch in decode_batches(bodies, self._replica.size, repeat(self._batch_words).__next__):
             amounts: list[tuple[Words, float]] = []
             for header, words in batch:
-                amounts.append((words, header.step * self._quantum))
+                amounts.append((words, header.magnitude * self._quantum))
             codec.apply_weights_together(self._replica, amounts)
             for header, _ in batch:
-                note_peer(header.node, header.mini_batch)
+                note_peer(header.node, header.steps)
             applied += len(batch)
         return applied
 

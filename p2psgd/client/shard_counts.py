@@ -74,7 +74,7 @@ class ShardCounts:
         """As an UPDATE from nowhere, for the working copy."""
         step, words = part
         header = UpdateHeader(
-            node=0, incarnation=1, sequence=1, digest=0, mini_batch=1, step=step, count=len(words)
+            node=0, incarnation=1, sequence=1, digest=0, steps=1, magnitude=step, count=len(words)
         )
         return pack_update(header, codec.encode(words, self._coordinates))
 

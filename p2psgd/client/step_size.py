@@ -11,7 +11,7 @@ full would have tau fall for ever.
 
 from __future__ import annotations
 
-from p2psgd.wire.codec import STEP_MAX, indices_max
+from p2psgd.wire.codec import MAGNITUDE_MAX, indices_max
 
 TAU_START = (
     0.03  # mid-range for nets of a million weights; the controller leaves it within tens of mini-batches
@@ -47,8 +47,8 @@ class StepSize:
             self._tau = min(TAU_MAX, max(TAU_MIN, tau))
 
     def step(self, learning_rate: float) -> int:
-        """Quanta that a weight moves by at this learning rate, 1 to STEP_MAX."""
-        return min(STEP_MAX, max(1, round(learning_rate * self._tau / self._quantum)))
+        """Quanta that a weight moves by at this learning rate, 1 to MAGNITUDE_MAX."""
+        return min(MAGNITUDE_MAX, max(1, round(learning_rate * self._tau / self._quantum)))
 
     def sent(self, count: int) -> None:
         """Learn how many indices the last mini-batch sent."""

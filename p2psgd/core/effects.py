@@ -13,6 +13,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.update_log import Tail
 from p2psgd.core.view import Votes
 from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.reject import RejectCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Close the link to a peer that broke the protocol, and count the reason."""
+    """Close the link to a peer that broke the protocol, and count the code."""
 
     peer: Origin
-    reason: str
-    words: str
+    code: RejectCode
+    details: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from p2psgd.wire.messages import (
     Accept,
     Accepted,
     ConfirmedRow,
+    Fetch,
     FrontierRow,
-    Gap,
     Goodbye,
     Message,
-    Need,
     Prepare,
     Promise,
     RingBegin,
@@ -27,12 +26,12 @@ from p2psgd.wire.messages import (
     SnapshotMeta,
     SnapshotRequest,
     Status,
+    Trimmed,
     ViewNews,
     parse_confirmed,
     parse_frontier,
     parse_message,
     parse_nodes,
-    parse_order,
 )
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade, RingState, parse_ring_state
 from p2psgd.wire.update import OwnUpdateMade
@@ -74,10 +73,10 @@ class PeerStatus:
 
     rows: Mapping[Origin, FrontierRow]
     view: int
-    founding: int
+    cluster_id: int
     ready: bool
     confirmed: list[ConfirmedRow]
-    unwanted: list[int]
+    evict_requests: list[int]
     loop_lag_ms: int
     ring: RingState | None = None  # in ring mode
 
@@ -105,17 +104,6 @@ class SnapshotTail:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptStart:
-    """RING_BEGIN: the left neighbour in `order` passes on that an attempt of a view's ring begins."""
-
-    view: int
-    attempt: int
-    round: int
-    order: tuple[int, ...]
-    digest: int
-
-
-@dataclass(frozen=True, slots=True)
 class RingUpdate:
     """The body of a RING_UPDATE frame, unchecked."""
 
@@ -131,12 +119,12 @@ class RingChunk:
 
 Vote = Prepare | Promise | Accept | Accepted | ViewNews
 RoundMessage = RingUpdate | RingBucket | RingChunk
-RingMessage = AttemptStart | RoundMessage
+RingMessage = RingBegin | RoundMessage
 PeerMessage = (
     UpdateBody
     | PeerStatus
-    | Need
-    | Gap
+    | Fetch
+    | Trimmed
     | Vote
     | Goodbye
     | SnapshotRequest
@@ -176,24 +164,22 @@ def _open_tables(message: Message) -> PeerMessage | None:
             return PeerStatus(
                 {Origin(row.node, row.incarnation): row for row in parse_frontier(status.frontier)},
                 status.view,
-                status.founding,
+                status.cluster_id,
                 status.ready,
                 parse_confirmed(status.confirmed),
-                parse_nodes(status.unwanted),
+                parse_nodes(status.evict_requests),
                 status.loop_lag_ms,
                 parse_ring_state(status.ring) if status.ring else None,
             )
         case SnapshotMeta() as meta:
             return SnapshotStart(parse_frontier(meta.frontier), meta.digest)
-        case RingBegin() as begin:
-            order = parse_order(begin.order)
-            return AttemptStart(begin.view, begin.attempt, begin.round, order, begin.digest)
         case (
-            Need()
-            | Gap()
+            Fetch()
+            | Trimmed()
             | Goodbye()
             | Prepare()
             | Promise()
+            | RingBegin()
             | Accept()
             | Accepted()
             | ViewNews()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert, Drop
 from p2psgd.core.events import PeerMessage, PeerStatus
@@ -17,6 +16,7 @@ from p2psgd.core.retention import EVICT, TRIM_FOR_JOINER, WARN, Retention
 from p2psgd.core.send import Outbound
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ViewNews, pack_message
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # Looking after log and members as time passes: trim, warn, ask for evictions, make room.
@@ -137,7 +137,7 @@ class Barring:
         elif isinstance(message, PeerStatus):
             membership.check_number(message.view)
             if message.view == number:
-                raise PeerError("forbidden", f"{peer.name} was removed from the run for good")
+                raise PeerError(RejectCode.FORBIDDEN, f"{peer.name} was removed from the run for good")
             if message.view < number:
                 self.tell(peer)
 
@@ -155,4 +155,4 @@ class Barring:
                     f"{peer.name} was removed from the run for good, and brought no view for"
                     f" {failure_timeout_s:g} s"
                 )
-                self._out.order(Drop(peer.origin, "forbidden", words))
+                self._out.order(Drop(peer.origin, RejectCode.FORBIDDEN, words))

@@ -60,30 +60,30 @@ class Frontier:
         row = self._rows.get(origin)
         return 0 if row is None else row[1]
 
-    def advance(self, origin: Origin, sequence: int, digest: int, mini_batch: int) -> None:
+    def advance(self, origin: Origin, sequence: int, digest: int, steps: int) -> None:
         """One more update of `origin` was applied."""
         assert sequence == self.sequence(origin) + 1, (origin, sequence, self.sequence(origin))
-        self._rows[origin] = (sequence, digest, mini_batch)
+        self._rows[origin] = (sequence, digest, steps)
         self.version += 1
 
-    def jump(self, sequence: int, digest: int, mini_batch: int) -> None:
+    def jump(self, sequence: int, digest: int, steps: int) -> None:
         """A round of a dense ring is complete."""
         assert sequence > self.sequence(RING), (sequence, self.sequence(RING))
-        self._rows[RING] = (sequence, digest, mini_batch)
+        self._rows[RING] = (sequence, digest, steps)
         self.version += 1
 
     def replace(self, rows: Iterable[FrontierRow]) -> None:
         """Become the frontier of a snapshot or checkpoint."""
         self._rows = {
-            Origin(row.node, row.incarnation): (row.sequence, row.digest, row.mini_batch) for row in rows
+            Origin(row.node, row.incarnation): (row.sequence, row.digest, row.steps) for row in rows
         }
         self.version += 1
 
     def rows(self) -> list[FrontierRow]:
-        """All rows in ascending order; floors, durable and least are 0."""
+        """All rows in ascending order; trimmed_to, durable and least are 0."""
         return sorted(
-            FrontierRow(*origin, sequence, digest, mini_batch=mini_batch)
-            for origin, (sequence, digest, mini_batch) in self._rows.items()
+            FrontierRow(*origin, sequence, digest, steps=steps)
+            for origin, (sequence, digest, steps) in self._rows.items()
         )
 
     def dominates(self, other: dict[Origin, int]) -> bool:
@@ -104,8 +104,8 @@ class Frontier:
     def mini_batches(self) -> dict[int, int]:
         """By node, the highest count that any of its lives has told."""
         counts: dict[int, int] = {}
-        for origin, (_, _, mini_batch) in self._rows.items():
-            counts[origin.node] = max(mini_batch, counts.get(origin.node, 0))
+        for origin, (_, _, steps) in self._rows.items():
+            counts[origin.node] = max(steps, counts.get(origin.node, 0))
         return counts
 
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, LogEvent, Send
 from p2psgd.core.events import Vote
 from p2psgd.core.frontier import Origin, name_node
@@ -21,6 +20,7 @@ from p2psgd.core.pending_changes import PendingChanges
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View, Votes, parse_view
 from p2psgd.wire.messages import MEMBERS_MAX, ViewNews, pack_message
+from p2psgd.wire.reject import PeerError, RejectCode
 
 RANK_MAX: Final = 8  # a change that only the last of many wants must not wait for all of their turns
 VIEWS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit, and would be believed for ever
@@ -33,7 +33,7 @@ class _Told:
 
     view: int
     ready: bool
-    unwanted: Set[int]
+    evict_requests: Set[int]
     hears: bool
     at: float
 
@@ -45,20 +45,20 @@ class Membership:
         self,
         me: Origin,
         *,
-        founders: int,
+        bootstrap_expect: int,
         two_nodes: str,
         timing: Timing,
         votes: Votes,
         now: float,
         names: Mapping[int, str] | None = None,
     ) -> None:
-        """`founders`: nodes in the list, this one included, 1 without a list. `two_nodes`: see `View.quorum`.
-        `votes`: what this node has on disk. `names`: of nodes, for what people read.
+        """`bootstrap_expect`: nodes in the list, this one included, 1 without a list. `two_nodes`: see
+        `View.quorum`. `votes`: what this node has on disk. `names`: of nodes, for what people read.
         """
         self.me = me
         self.view = votes.view
         self.admitted_in = votes.view.member_since(me)
-        self.founders = founders
+        self.bootstrap_expect = bootstrap_expect
         self._two_nodes = two_nodes
         self._timing = timing
         self._names = {} if names is None else names
@@ -83,7 +83,7 @@ class Membership:
 
     def expect(self, nodes: int) -> None:
         """Bootstrap the run with this number of nodes, this one included."""
-        self.founders = nodes
+        self.bootstrap_expect = nodes
 
     def link(self, peer: Origin, now: float) -> None:
         """Add the link to a peer. The peer counts from its first STATUS on."""
@@ -113,7 +113,7 @@ class Membership:
         *,
         view: int,
         ready: bool,
-        unwanted: Collection[int],
+        evict_requests: Collection[int],
         now: float,
         hears: bool = True,
     ) -> None:
@@ -127,7 +127,7 @@ class Membership:
             self._claimed = now if self._claimed is None else self._claimed
         else:
             self._ahead.pop(peer.node, None)
-        others = frozenset(unwanted) - {peer.node}  # its own going would not count as anybody's wish
+        others = frozenset(evict_requests) - {peer.node}  # its own going would not count as anybody's wish
         self._told[peer.node] = _Told(view, ready, others, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
@@ -148,7 +148,7 @@ class Membership:
     def check_number(self, number: int) -> None:
         """Raise PeerError if no run can have reached that view while this node was away."""
         if number > self.view.number + VIEWS_SKIPPED_MAX:
-            raise PeerError("view", f"it tells of view {number}, far beyond {self.view.number}")
+            raise PeerError(RejectCode.VIEW, f"it tells of view {number}, far beyond {self.view.number}")
 
     def take_unbacked(self, now: float) -> dict[Origin, str]:
         """Return the linked peers to drop, with a sentence on each: those that have claimed a view for a
@@ -176,9 +176,9 @@ class Membership:
         self._consider(now)
 
     @property
-    def unwanted(self) -> Set[int]:
+    def evict_requests(self) -> Set[int]:
         """The members that this node would evict now."""
-        return self._wishes.unwanted.keys()
+        return self._wishes.evict_requests.keys()
 
     def leaving(self, node: int) -> None:
         """Take a linked node out of the view after its GOODBYE, until it links again."""
@@ -189,12 +189,12 @@ class Membership:
         view shows the eviction; this node acts on it, and reports it, while READY.
         """
         if node in self.view.lives and node != self.me.node:
-            self._wishes.unwanted[node] = words
+            self._wishes.evict_requests[node] = words
             self._consider(now)
 
     def withdraw_eviction(self, node: int) -> None:
         """Withdraw the request to evict that node."""
-        self._wishes.unwanted.pop(node, None)
+        self._wishes.evict_requests.pop(node, None)
 
     def remove(self, node: int, *, forbid: bool) -> None:
         """Remove a node at a person's request, with `forbid` for good; the request stands until a view shows
@@ -249,9 +249,9 @@ class Membership:
     def _explain_unfounded(self) -> str:
         if self.stopping:
             return "the run is not founded, and this node is stopping"
-        founders = self._founders()
-        here, needed = len(self._here.keys() - self._wishes.leaving), founders // 2 + 1
-        nodes = f"{here} of {founders} nodes are here"
+        bootstrap_expect = self._founders()
+        here, needed = len(self._here.keys() - self._wishes.leaving), bootstrap_expect // 2 + 1
+        nodes = f"{here} of {bootstrap_expect} nodes are here"
         if here < needed:
             return f"the run is not founded: {nodes}, it takes {needed}"
         return f"the run is about to be founded: {nodes}"
@@ -296,14 +296,16 @@ class Membership:
         self._held_up = None
         self._awaited.clear()
         told = self._told.values()
-        if self.stopping or (self._wishes.fulfilled(view, here) and not any(each.unwanted for each in told)):
+        if self.stopping or (
+            self._wishes.fulfilled(view, here) and not any(each.evict_requests for each in told)
+        ):
             return None
         if self._claimed is not None and now - self._claimed <= self._timing.failure_timeout_s:
             self._awaited += sorted(self._ahead)  # once for each view, whoever claims another how often
         if self._awaited:
             return None
         if view.number == 0:
-            return self._wanted_founding(now)
+            return self._wanted_bootstrap(now)
         if self.me.node not in view.lives:
             return None
         here = self._following(now)
@@ -329,7 +331,7 @@ class Membership:
 
     def _own_wishes(self) -> set[int]:
         """Return the members that this node would evict; none unless it is READY."""
-        return set(self.unwanted) if self._ready else set()
+        return set(self.evict_requests) if self._ready else set()
 
     def _to_evict(self, now: float) -> tuple[set[int], set[int]]:
         """Return the members to evict by the word of this node and of the READY members linked to it, and
@@ -339,16 +341,16 @@ class Membership:
         has its way. A member that does not hear this node may well miss others that are there.
         """
         evict, wishers = self._own_wishes(), set()
-        for node, unwanted in self._wishes_of_others(now).items():
+        for node, evict_requests in self._wishes_of_others(now).items():
             if node not in evict:
-                more = {*unwanted} - evict - {self.me.node}
+                more = {*evict_requests} - evict - {self.me.node}
                 evict |= more
                 wishers |= {node} if more & self.view.lives.keys() else set()
         return evict, wishers
 
     def _wishes_of_others(self, now: float) -> dict[int, Set[int]]:
         return {
-            node: told.unwanted
+            node: told.evict_requests
             for node, told in sorted(self._told.items())
             if told.hears
             and told.view == self.view.number
@@ -373,9 +375,11 @@ class Membership:
             out.add(worst)
         return out
 
-    def _wanted_founding(self, now: float) -> View | None:
+    def _wanted_bootstrap(self, now: float) -> View | None:
         nodes = {node: life for node, life in self._here.items() if node not in self._wishes.leaving}
-        all_here = len(nodes) >= self.founders > 1  # without a list there is no telling who else is about
+        all_here = (
+            len(nodes) >= self.bootstrap_expect > 1
+        )  # without a list there is no telling who else is about
         waited = now - self._began >= self._timing.failure_timeout_s
         if not self._is_quorum(nodes.keys()) or not (all_here or waited):
             return None
@@ -385,7 +389,7 @@ class Membership:
         """Return how many nodes bootstrap the run: more may be here than the list has, and two majorities of
         those have a node in common.
         """
-        return max(self.founders, len(self._here))
+        return max(self.bootstrap_expect, len(self._here))
 
     def _following(self, now: float) -> dict[int, int]:
         """Return the incarnations that can decide: this one, and those that reported within a failure
@@ -425,7 +429,7 @@ class Membership:
             self._told[peer.node].view = max(self._told[peer.node].view, view.number)
         if view.number == self.view.number and view != self.view:
             words = f"it has another view {view.number} than this node: one of the two lost its votes"
-            raise PeerError("view", words)
+            raise PeerError(RejectCode.VIEW, words)
         if view.number > self.view.number:
             if peer.node in self._ahead:
                 self._ahead[peer.node] = now  # what else it claims has a failure timeout of its own
@@ -445,7 +449,9 @@ class Membership:
         self.admitted_in = view.member_since(self.me)
         self.effects.append(LogEvent("view", f"view {view.number}: {self._name_all(view.lives)}"))
         told = {
-            node: each.unwanted for node, each in sorted(self._told.items()) if each.view == before.number
+            node: each.evict_requests
+            for node, each in sorted(self._told.items())
+            if each.view == before.number
         }
         self.effects += self._wishes.take_note(
             before, view, linked=self._links.keys(), told=told, names=self._names, now=now

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, SaveVotes, Send
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import NO_BALLOT, Ballot, View, Votes, parse_view
 from p2psgd.wire.messages import Accept, Accepted, Message, Prepare, Promise, pack_message
+from p2psgd.wire.reject import PeerError, RejectCode
 
 ROUNDS_SKIPPED_MAX: Final = 2**32  # more than that is a wrong bit
 ROUND_MAX: Final = 2**62  # nobody gets there by trying; leaves room to go higher than any round heard of
@@ -96,7 +96,7 @@ class Consensus:
             node=ballot.node,
             members=value.packed_members(),
             forbidden=value.packed_forbidden(),
-            founding=value.founding,
+            cluster_id=value.cluster_id,
         )
         self._send(peer, accept)
 
@@ -109,7 +109,9 @@ class Consensus:
         """Take in a linked peer's message; PeerError if it is impossible."""
         view, highest = self.votes.view, min(ROUND_MAX, self.votes.promised.round + ROUNDS_SKIPPED_MAX)
         if message.round > highest:
-            raise PeerError("message", f"round {message.round} of deciding a view is beyond {highest}")
+            raise PeerError(
+                RejectCode.MESSAGE, f"round {message.round} of deciding a view is beyond {highest}"
+            )
         if message.view <= view.number and isinstance(message, Prepare | Accept):
             self._send(peer, view.news())
         if message.view != view.number + 1:
@@ -146,17 +148,17 @@ class Consensus:
         forbid all nodes that this one does.
         """
         known = self.votes.view
-        if known.number and view.founding != known.founding:
+        if known.number and view.cluster_id != known.cluster_id:
             words = (
-                f"its view {view.number} belongs to a run founded as {view.founding:016x}, view "
-                f"{known.number} here to {known.founding:016x}: the run was begun twice, in two places"
+                f"its view {view.number} belongs to a run founded as {view.cluster_id:016x}, view "
+                f"{known.number} here to {known.cluster_id:016x}: the run was begun twice, in two places"
             )
-            raise PeerError("founding", words)
+            raise PeerError(RejectCode.CLUSTER_ID, words)
         if view.number > known.number and not known.forbidden <= view.forbidden:
             words = (
                 f"its view {view.number} no longer forbids a node that view {known.number} forbids for good"
             )
-            raise PeerError("view", words)
+            raise PeerError(RejectCode.VIEW, words)
 
     def _parse_next(self, message: Accept | Promise) -> View:
         view = parse_view(message)
@@ -178,7 +180,7 @@ class Consensus:
             accepted_node=accepted.node,
             members=b"" if value is None else value.packed_members(),
             forbidden=b"" if value is None else value.packed_forbidden(),
-            founding=0 if value is None else value.founding,
+            cluster_id=0 if value is None else value.cluster_id,
         )
         self._answer(asker, answer)
 

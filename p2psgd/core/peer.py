@@ -25,7 +25,7 @@ class PeerState(enum.Enum):
 
     LINKED = "linked"  # no STATUS has come
     REPLICATING = "replicating"  # it follows our updates, by being sent them or by asking
-    PAUSED = "paused"  # the log lacks what comes next for it: it was sent GAP
+    PAUSED = "paused"  # the log lacks what comes next for it: it was sent TRIMMED
     SNAPSHOTTING = "snapshotting"  # a snapshot is on its way to it
     LEAVING = "leaving"  # it said GOODBYE
     BARRED = "barred"  # its node was removed for good
@@ -73,7 +73,7 @@ PEER: Final = Transitions(
 # The peer as a replica knows it: its cursors into the log, its acknowledgements, its signs of life.
 #
 # A cursor is a place in the log, not a copy of it. The one on our own origin follows for as long as the link
-# lives; others serve a NEED and end. Credit bounds what is on its way through a link: it is spent by sending
+# lives; others serve a FETCH and end. Credit bounds what is on its way through a link: it is spent by sending
 # and comes back when the link has drained.
 
 
@@ -81,8 +81,9 @@ PEER: Final = Transitions(
 class Cursor:
     """Send `next` and what follows, up to `last`; None follows the origin for ever.
 
-    `parked`: the peer was told GAP up to here, and nothing is sent until its STATUS shows that others have
-    filled it; then it is sent what follows, or told the next GAP if the log has lost that too. 0: it was not.
+    `parked`: the peer was sent TRIMMED up to here, and nothing is sent until its STATUS shows that others
+    have filled it; then it is sent what follows, or the next TRIMMED if the log has lost that too. 0: it was
+    not.
     """
 
     next: int
@@ -145,9 +146,9 @@ class Peer(Lifecycle[PeerState]):
         self.cursors[origin] = cursor
         self._follow_facts()
 
-    def pause(self, cursor: Cursor, floor: int) -> None:
-        """It was sent GAP up to `floor`: it gets no more along this cursor for now."""
-        cursor.parked = floor
+    def pause(self, cursor: Cursor, trimmed_to: int) -> None:
+        """It was sent TRIMMED up to `trimmed_to`: it gets no more along this cursor for now."""
+        cursor.parked = trimmed_to
         self._follow_facts()
 
     def resume(self, cursor: Cursor) -> None:
@@ -218,11 +219,11 @@ class Peer(Lifecycle[PeerState]):
         row = None if self.status is None else self.status.get(origin)
         return 0 if row is None else row.sequence
 
-    def floor(self, origin: Origin) -> int:
+    def trimmed_to(self, origin: Origin) -> int:
         """Return up to where the peer's log is trimmed of `origin`, by its report."""
         row = None if self.status is None else self.status.get(origin)
-        return 0 if row is None else row.floor
+        return 0 if row is None else row.trimmed_to
 
     def holds(self, origin: Origin, applied: int) -> bool:
         """Return whether the peer's log holds what comes after `applied`."""
-        return self.has(origin) > applied >= self.floor(origin)
+        return self.has(origin) > applied >= self.trimmed_to(origin)

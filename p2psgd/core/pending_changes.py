@@ -35,7 +35,9 @@ class PendingChanges:
 
     def __init__(self, timing: Timing) -> None:
         self.leaving: set[int] = set()  # said GOODBYE
-        self.unwanted: dict[int, str] = {}  # members to evict, and why; it is said of the life in the view
+        self.evict_requests: dict[
+            int, str
+        ] = {}  # members to evict, and why; it is said of the life in the view
         self._stopping: dict[int, str] = {}  # this node itself once it said so, and why
         self._removals: dict[int, bool] = {}  # nodes a person wants out, and whether for good
         self._evictions: dict[int, _Eviction] = {}
@@ -66,7 +68,9 @@ class PendingChanges:
         """Return whether nothing is to change, as nearly always: all linked nodes are members, none should
         go.
         """
-        return not (self._removals or self.unwanted or self.leaving) and here.items() <= view.lives.items()
+        return (
+            not (self._removals or self.evict_requests or self.leaving) and here.items() <= view.lives.items()
+        )
 
     def next_view(
         self,
@@ -118,15 +122,17 @@ class PendingChanges:
         if before.number:
             gone = sorted(before.lives.keys() - view.lives.keys())
             for node in gone:
-                wishers = [name_node(each, names) for each, unwanted in told.items() if node in unwanted]
+                wishers = [
+                    name_node(each, names) for each, evict_requests in told.items() if node in evict_requests
+                ]
                 notes.append(self._part(node, view, name_node(node, names), wishers, now))
             for node, incarnation in view.members:
                 if before.lives.get(node) != incarnation:
                     words = f"{name_node(node, names)} was admitted by view {view.number}"
                     notes.append(LogEvent("admitted", words, node))
         same = before.lives.items() & view.lives.items()
-        self.unwanted = {
-            node: why for node, why in self.unwanted.items() if (node, view.lives.get(node)) in same
+        self.evict_requests = {
+            node: why for node, why in self.evict_requests.items() if (node, view.lives.get(node)) in same
         }
         self.leaving &= view.lives.keys() | linked
         self._removals = {
@@ -151,7 +157,7 @@ class PendingChanges:
             return LogEvent("left", f"{name} left with view {view.number}", node)
         past = self._evictions.get(node)
         self._evictions[node] = _Eviction(1 if past is None else past.times + 1, now)
-        why = self.unwanted.get(node, "another member wished it, or was asked to")
-        if node not in self.unwanted and wishers:
+        why = self.evict_requests.get(node, "another member wished it, or was asked to")
+        if node not in self.evict_requests and wishers:
             why = f"{', '.join(wishers[:NAMED_MAX])} wished it, whose events tell why"
         return LogEvent("evicted", f"{name} was evicted by view {view.number}: {why}", node)

@@ -93,7 +93,7 @@ class Rebuild:
         self._version = frontier.version
         if self._state.spec.dense and self._rows.keys() <= {RING}:
             if self._row(RING).sequence != frontier.sequence(RING):
-                before, now = self._row(RING).mini_batch, frontier.round
+                before, now = self._row(RING).steps, frontier.round
                 raise LookupError(f"it is of round {before}, this node of {now}, and a dense ring has no log")
             return True
         for origin in frontier:
@@ -101,17 +101,17 @@ class Rebuild:
             for header, words, _ in self._state.held(origin, row.sequence, frontier.sequence(origin)):
                 if left <= 0 and least <= 0:
                     return False
-                contribution = self._state.contribution(words, header.step)
+                contribution = self._state.contribution(words, header.magnitude)
                 if (row.digest + contribution) % 2**64 != header.digest:
                     raise LookupError(
                         f"update {header.sequence} of {origin.node:016x} does not go on from the one before"
                     )
-                magnitude, _ = codec.apply_coordinates(self.coordinates, words, header.step)
+                largest, _ = codec.apply_coordinates(self.coordinates, words, header.magnitude)
                 if self._compared:  # what came before is looked at as a whole
-                    self.magnitude_max = max(self.magnitude_max, magnitude)
-                self._scrub.note(words, header.step)
+                    self.magnitude_max = max(self.magnitude_max, largest)
+                self._scrub.note(words, header.magnitude)
                 self.digest = (self.digest + contribution) % 2**64
-                row = FrontierRow(*origin, header.sequence, header.digest, mini_batch=header.mini_batch)
+                row = FrontierRow(*origin, header.sequence, header.digest, steps=header.steps)
                 self._rows[origin] = row
                 self.applied += 1
                 left -= len(words) + UPDATE_WORDS

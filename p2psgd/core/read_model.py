@@ -123,9 +123,9 @@ class RingView:
 
     Attributes:
         state: What this node's next STATUS tells of it.
-        order: Node ids of the last attempt, around the ring.
+        order: Node ids of the last generation, around the ring.
         waiting_for: Who is waited for and since when, in a sentence; empty if nobody is.
-        since_s: Since the last round was completed, or the attempt began or ended.
+        since_s: Since the last round was completed, or the generation began or ended.
     """
 
     state: RingState
@@ -143,7 +143,7 @@ class ReplicaView:
         waits: Why this node is not READY or its trainer must wait, in a sentence; empty if neither.
         sequence: Number of own updates.
         magnitude_max: Largest absolute weight in quanta; None in a dense ring, whose weights are floats.
-        founders: Nodes that bootstrap the run together, this one included.
+        bootstrap_expect: Nodes that bootstrap the run together, this one included.
         view_waits: What the next view waits for, in a sentence; empty if there is nothing to decide.
         members: The other members of the view, in its order.
     """
@@ -158,7 +158,7 @@ class ReplicaView:
     digest: int
     magnitude_max: int | None
     frontier: tuple[FrontierRow, ...]
-    founders: int
+    bootstrap_expect: int
     view: View
     view_waits: str
     members: tuple[MemberView, ...]
@@ -194,7 +194,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         digest=replica.lattice.digest,
         magnitude_max=None if spec.dense else replica.lattice.magnitude_max,
         frontier=tuple(replica.frontier.rows()),
-        founders=membership.founders,
+        bootstrap_expect=membership.bootstrap_expect,
         view=membership.view,
         view_waits=membership.explain(),
         members=tuple(_member(replica, member, now) for member in replica.other_members),

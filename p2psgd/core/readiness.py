@@ -144,5 +144,5 @@ class JoinProgress(Lifecycle[Readiness]):
 def lacks_floor(peer: Peer, frontier: Frontier) -> bool:
     """Return whether the peer's log no longer holds something that this node lacks."""
     return bool(peer.ahead) and any(
-        row.floor > frontier.sequence(origin) for origin, row in peer.ahead.items()
+        row.trimmed_to > frontier.sequence(origin) for origin, row in peer.ahead.items()
     )

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert, Deliver, Persist, Shutdown
 from p2psgd.core.events import PeerStatus
@@ -24,6 +23,7 @@ from p2psgd.core.state import State, next_header
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
 
 # ----------------------------------------------------------------------------
@@ -140,12 +140,14 @@ class Receiver:
         if origin not in state.frontier:
             room = ORIGINS_MAX - (self._cluster.me not in state.frontier)  # one row is this node's own
             if len(state.frontier) >= room:
-                raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
+                raise PeerError(
+                    RejectCode.ORIGINS, f"a run has at most {ORIGINS_MAX} origins, this would be one more"
+                )
         words = codec.decode(payload, header.count, state.spec.coordinates)
-        if state.digest_after(origin, words, header.step) != header.digest:
+        if state.digest_after(origin, words, header.magnitude) != header.digest:
             sentence = f"update {header.sequence} of {self._cluster.name_of(origin)} does not fit its digest"
             self._out.order(Alert(sentence))
-            raise PeerError("digest", sentence)
+            raise PeerError(RejectCode.DIGEST, sentence)
         frame_bytes = self._applier.apply(origin, header, words, body)
         self._lacked_bytes = 0
         self.relays[origin.node] = peer.origin
@@ -159,10 +161,14 @@ class Receiver:
     def _parse(self, body: bytes | bytearray) -> tuple[UpdateHeader, memoryview]:
         """Header and payload; PeerError also for an origin that no node of such a run can be."""
         if self._state.dense:
-            raise PeerError("origin", "an update came in a dense ring, whose weights change by rounds alone")
+            raise PeerError(
+                RejectCode.ORIGIN, "an update came in a dense ring, whose weights change by rounds alone"
+            )
         header, payload = parse_update(body, self._state.spec.coordinates)
         if header.node == RING.node:
-            raise PeerError("origin", "an update is of node 0, which is reserved: no node has that id")
+            raise PeerError(
+                RejectCode.ORIGIN, "an update is of node 0, which is reserved: no node has that id"
+            )
         return header, payload
 
     def _check_own(self, sequence: int, body: bytes | bytearray) -> None:
@@ -171,11 +177,11 @@ class Receiver:
         if given is None:
             made = self._given.made(self._state)
             words = f"update {sequence} bears this node's own id, but it has made only {made}"
-            raise PeerError("identity", words)
+            raise PeerError(RejectCode.IDENTITY, words)
         if given.body != body:
             sentence = f"update {sequence} of this node came back other than it was made"
             self._out.order(Alert(sentence))
-            raise PeerError("digest", sentence)
+            raise PeerError(RejectCode.DIGEST, sentence)
 
     def _make_room(self, body_bytes: int) -> bool:
         """A peer's update of so many bytes can be taken, if need be by trimming before the next look."""
@@ -203,9 +209,9 @@ class Receiver:
         9; VIEWS.md, 19).
         """
         view = self._cluster.membership.view
-        if status.founding and view.founding and status.founding != view.founding:
+        if status.cluster_id and view.cluster_id and status.cluster_id != view.cluster_id:
             raise PeerError(
-                "founding",
+                RejectCode.CLUSTER_ID,
                 f"{peer.name} belongs to a run of the same recipe that was founded apart from this node's: "
                 "stop one of the two and start it again with an empty --state",
             )
@@ -214,7 +220,7 @@ class Receiver:
         ahead = self._check_rows(peer, status.rows)
         if status.view < peer.view:  # no life goes back
             raise PeerError(
-                "view", f"{peer.name} tells of view {status.view}, and told of {peer.view} before"
+                RejectCode.VIEW, f"{peer.name} tells of view {status.view}, and told of {peer.view} before"
             )
         first, acknowledged = peer.status is None, peer.has(self._cluster.me)
         peer.learn_status(status.rows, ahead)
@@ -235,7 +241,7 @@ class Receiver:
             peer.origin,
             view=status.view,
             ready=status.ready,
-            unwanted=status.unwanted,
+            evict_requests=status.evict_requests,
             hears=any((row.node, row.incarnation) == self._cluster.me for row in status.confirmed),
             now=now,
         )
@@ -260,12 +266,12 @@ class Receiver:
                 who = self._cluster.name_of(origin)
                 words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
                 self._out.order(Alert(words))
-                raise PeerError("digest", words)
+                raise PeerError(RejectCode.DIGEST, words)
         own = ahead.get(self._cluster.me)
         if own is not None and not self._given.agrees(own.sequence, own.digest):
             made = self._given.made(self._state)
             words = f"{peer.name} has {own.sequence} updates of this node, which made only {made}"
-            raise PeerError("identity", words)
+            raise PeerError(RejectCode.IDENTITY, words)
         return ahead
 
     # -- asking
@@ -294,12 +300,12 @@ class Receiver:
             or now - direct.last_progress >= self._cluster.timing.failure_timeout_s
         ):
             return False
-        return not self._repair.has_gap(origin, origin, self._state.frontier.sequence(origin))
+        return not self._repair.has_trimmed(origin, origin, self._state.frontier.sequence(origin))
 
     def _ask(self, origin: Origin, last: int, peer: Peer, now: float) -> None:
         """Ask `peer` for the updates of `origin` up to `last`, if it is the one to ask and has room."""
         frontier = self._state.frontier
-        if peer.credit > 0 and peer.floor(origin) <= frontier.sequence(origin):
+        if peer.credit > 0 and peer.trimmed_to(origin) <= frontier.sequence(origin):
             need = self._repair.missing(
                 origin, last, peer, frontier=frontier, peers=self._cluster.peers, now=now
             )

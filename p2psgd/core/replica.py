@@ -17,13 +17,11 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.checkpoint import Checkpoints
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
-    AttemptStart,
     BootstrapExpectChanged,
     CheckpointDue,
     CheckpointRead,
@@ -84,17 +82,19 @@ from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import (
     Accept,
     Accepted,
-    Gap,
+    Fetch,
     Goodbye,
-    Need,
     Prepare,
     Promise,
+    RingBegin,
     RingBucket,
     SnapshotEnd,
     SnapshotRequest,
+    Trimmed,
     ViewNews,
 )
 from p2psgd.wire.mode import Mode, parse_mode
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 
@@ -112,7 +112,7 @@ class Replica:
         coordinates: NDArray[np.int32],
         now: float = 0.0,
         timing: Timing | None = None,
-        founders: int = 1,
+        bootstrap_expect: int = 1,
         votes: Votes = NO_VOTES,
         restored: Restored | None = None,
         log_budget_bytes: int = 256 * 1024 * 1024,
@@ -123,7 +123,7 @@ class Replica:
         names: Mapping[int, str] = NO_NAMES,
     ) -> None:
         """Take over `coordinates` int32 (P,), the run's initial ones, or those of `restored`, which then has
-        precedence; nobody else may write them from now on. `founders`: nodes that found the run together,
+        precedence; nobody else may write them from now on. `bootstrap_expect`: nodes that bootstrap the run,
         this one included. `credit_bytes`: what may be on its way through one link. `dense`: the memory of a
         dense ring that a trainer shares; None: of its own. `names`: of nodes, as far as they are known.
         """
@@ -146,7 +146,7 @@ class Replica:
         self.counters = Counters()
         self.tally = tally = Tally()
         self.out = out = Outbound(credit_bytes)
-        self._compose_cluster(founders=founders, votes=votes, names=names, now=now)
+        self._compose_cluster(bootstrap_expect=bootstrap_expect, votes=votes, names=names, now=now)
         cluster = self.cluster
         self.joining = JoinProgress(me, timing, now)
         self.node = node = Node(self.joining)
@@ -168,13 +168,15 @@ class Replica:
         self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
 
-    def _compose_cluster(self, *, founders: int, votes: Votes, names: Mapping[int, str], now: float) -> None:
+    def _compose_cluster(
+        self, *, bootstrap_expect: int, votes: Votes, names: Mapping[int, str], now: float
+    ) -> None:
         known = dict(names)
         peers: dict[Origin, Peer] = {}
         self.acks = Acknowledgements(self.me)
         self.membership = Membership(  # the view, and what is being decided
             self.me,
-            founders=founders,
+            bootstrap_expect=bootstrap_expect,
             two_nodes=self.spec.two_nodes,
             timing=self.timing,
             votes=votes,
@@ -448,9 +450,9 @@ class Replica:
             else:
                 self._take_in(peer, message, now)
         except PeerError as error:
-            if error.reason == "snapshot":
+            if error.code is RejectCode.SNAPSHOT:
                 self.fetch.refused(peer.origin, now)
-            self.out.order(Drop(peer.origin, error.reason, str(error)))
+            self.out.order(Drop(peer.origin, error.code, error.details))
 
     def _take_in(  # noqa: PLR0912 (one case a message)
         self, peer: Peer, message: PeerMessage, now: float
@@ -463,11 +465,11 @@ class Replica:
                 self._receiver.status(peer, message, now)
                 if self.ring is not None:
                     self.ring.hear_status(peer, message, now)
-            case Need():
+            case Fetch():
                 self.log_sender.serve(peer, message, now)
-            case Gap():
+            case Trimmed():
                 origin = Origin(message.node, message.incarnation)
-                self.repair.gap(origin, peer.origin, message.floor)
+                self.repair.note_trimmed(origin, peer.origin, message.trimmed_to)
             case Prepare() | Promise() | Accept() | Accepted() | ViewNews():
                 self.membership.hear_vote(peer.origin, message, now)
             case Goodbye():
@@ -482,9 +484,9 @@ class Replica:
             case SnapshotEnd():
                 if self.fetch.end(peer, message, now):
                     self._tell_of_snapshot(now)
-            case AttemptStart() | RingUpdate() | RingBucket() | RingChunk():
+            case RingBegin() | RingUpdate() | RingBucket() | RingChunk():
                 if self.ring is None:
-                    raise PeerError("ring", "a frame of a ring came in a run that has none")
+                    raise PeerError(RejectCode.RING, "a frame of a ring came in a run that has none")
                 self.ring.hear(peer, message, now)
             case _:
                 assert_never(message)
@@ -495,7 +497,7 @@ class Replica:
         if isinstance(event, OwnUpdateMade):
             assert self.ring is None, "an update was made alone in a run that makes them in rounds"
             self._applier.apply_own(event)
-            self._congestion.made(event.mini_batch, self.frontier.sequence(self.me))
+            self._congestion.made(event.steps, self.frontier.sequence(self.me))
             self._push_all(now)
             return
         assert self.ring is not None, event
@@ -638,12 +640,12 @@ class Replica:
             silent_s = now - peer.last_seen
             if silent_s > silence_s:
                 words = f"nothing came from {peer.name} for {silent_s:.0f} s"
-                self.out.order(Drop(peer.origin, "silent", words))
+                self.out.order(Drop(peer.origin, RejectCode.SILENT, words))
             elif now >= peer.status_due:
                 self.status_sender.send(peer, now)
         self._barring.pass_time(now)
         for peer_ahead, words in self.membership.take_unbacked(now).items():
-            self.out.order(Drop(peer_ahead, "view", words))
+            self.out.order(Drop(peer_ahead, RejectCode.VIEW, words))
         if self.ring is not None:
             self.ring.pass_time(now)
         self._eviction.look({} if self.ring is None else self.ring.late, now)

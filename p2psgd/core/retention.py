@@ -52,7 +52,7 @@ class Retention:
         others = [member for member in view.members if member != me]
         sequence = self._state.frontier.sequence(me)
         beyond = [sequence - acks.applied(member, me) for member in others]
-        most = min(max(beyond, default=0), sequence - log.floor(me))
+        most = min(max(beyond, default=0), sequence - log.trimmed_to(me))
         in_shares = 0.0
         if most > 0:
             in_shares = 2 * len(view.members) * (own_bytes / sequence + ENTRY_BYTES) / log.capacity

@@ -46,9 +46,9 @@ class ConsistentCopy:
         self._copied = end
         return end == len(self._live)
 
-    def note(self, words: NDArray[np.uint32], step: int) -> None:
+    def note(self, words: NDArray[np.uint32], magnitude: int) -> None:
         """Add an update that the live weights just got to the copied part."""
-        codec.apply_coordinates(self.coordinates, words_below(words, self._copied), step)
+        codec.apply_coordinates(self.coordinates, words_below(words, self._copied), magnitude)
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
         """Go on with the old weights, since the replica has others now. The old ones are at the frontier
@@ -122,9 +122,9 @@ class Scrub:
         self._seen = self._digest = 0
         return intact
 
-    def note(self, words: NDArray[np.uint32], step: int) -> None:
+    def note(self, words: NDArray[np.uint32], magnitude: int) -> None:
         """Count an update that the lattice got, or gets before the next `advance`."""
-        part = codec.digest_words(words_below(words, self._seen), step, self._lattice.key)
+        part = codec.digest_words(words_below(words, self._seen), magnitude, self._lattice.key)
         self._digest = (self._digest + part) % 2**64
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:

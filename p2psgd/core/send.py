@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alert, Effect, ReportDrained, Send, SendFloats, Yield
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.node_state import DAMAGED, Node
 from p2psgd.core.peer import Cursor, Peer
 from p2psgd.core.state import State
 from p2psgd.wire.frames import PREFIX
-from p2psgd.wire.messages import ORIGINS_MAX, Gap, Message, Need, pack_message
+from p2psgd.wire.messages import ORIGINS_MAX, Fetch, Message, Trimmed, pack_message
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.update import parse_update
 
 # ----------------------------------------------------------------------------
@@ -97,8 +97,8 @@ class LogSender:
         self._state = state
         self._outbound = outbound
 
-    def serve(self, peer: Peer, need: Need, now: float) -> None:
-        """A peer asked for updates: send what of them is here, or say GAP (SPEC.md, 9)."""
+    def serve(self, peer: Peer, need: Fetch, now: float) -> None:
+        """A peer asked for updates: send what of them is here, or say TRIMMED (SPEC.md, 9)."""
         origin = Origin(need.node, need.incarnation)
         last = min(need.last, self._state.frontier.sequence(origin))
         if need.first <= last:
@@ -134,12 +134,12 @@ class LogSender:
             while cursor.next <= end and peer.credit > 0 and left > 0:
                 frame = self._frame(origin, cursor)
                 if frame is None:
-                    floor = max(self._state.log.floor(origin), cursor.next)
+                    trimmed_to = max(self._state.log.trimmed_to(origin), cursor.next)
                     self._outbound.say(
-                        peer, Gap(node=origin.node, incarnation=origin.incarnation, floor=floor)
+                        peer, Trimmed(node=origin.node, incarnation=origin.incarnation, trimmed_to=trimmed_to)
                     )
                     if cursor.last is None:
-                        peer.pause(cursor, floor)
+                        peer.pause(cursor, trimmed_to)
                     else:
                         del peer.cursors[origin]
                     break
@@ -185,8 +185,8 @@ class LogSender:
 # ----------------------------------------------------------------------------
 # Whom to ask for updates that do not come by themselves, and when to give up.
 #
-# One NEED at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
-# nothing for a failure timeout, or has answered GAP, is passed over as long as another is ahead. What no
+# One FETCH at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
+# nothing for a failure timeout, or has answered TRIMMED, is passed over as long as another is ahead. What no
 # peer's log holds any more comes with a snapshot. At most ORIGINS_MAX origins are asked for at once; one more
 # takes the place of one that has brought nothing for a failure timeout.
 
@@ -200,7 +200,7 @@ class _Search:
     applied: int = 0  # our sequence when progress was last seen,
     since: float = 0.0  # and when that was
     idle: set[Origin] = field(default_factory=set)  # peers that brought nothing when asked
-    floors: dict[Origin, int] = field(default_factory=dict)  # peers that answered GAP
+    trimmed: dict[Origin, int] = field(default_factory=dict)  # peers that answered TRIMMED
 
 
 class Repair:
@@ -220,8 +220,8 @@ class Repair:
         frontier: Frontier,
         peers: Mapping[Origin, Peer],
         now: float,
-    ) -> Need | None:
-        """`peer` holds `origin` up to `last` or beyond and we do not: the NEED to send it, if it is to be
+    ) -> Fetch | None:
+        """`peer` holds `origin` up to `last` or beyond and we do not: the FETCH to send it, if it is to be
         asked now.
         """
         applied = frontier.sequence(origin)
@@ -236,14 +236,14 @@ class Repair:
             if now - search.since < self._failure_timeout_s:
                 return None
             search.idle.add(search.asked)
-        if search.floors.get(peer.origin, 0) > applied:
+        if search.trimmed.get(peer.origin, 0) > applied:
             return None
         if peer.origin in search.idle:
             if any(self._is_better(other, origin, applied, search) for other in peers.values()):
                 return None
             search.idle.clear()
         search.asked, search.last, search.applied, search.since = peer.origin, last, applied, now
-        return Need(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
+        return Fetch(node=origin.node, incarnation=origin.incarnation, first=applied + 1, last=last)
 
     def _give_one_up(self, now: float) -> bool:
         """Give up a search that has brought nothing for a failure timeout: made-up origins must not fill up
@@ -260,30 +260,33 @@ class Repair:
 
     @staticmethod
     def _is_better(other: Peer, origin: Origin, applied: int, search: _Search) -> bool:
-        gap = search.floors.get(other.origin, 0) > applied
-        return other.holds(origin, applied) and other.origin not in search.idle and not gap
+        trimmed = search.trimmed.get(other.origin, 0) > applied
+        return other.holds(origin, applied) and other.origin not in search.idle and not trimmed
 
-    def gap(self, origin: Origin, peer: Origin, floor: int) -> None:
-        """`peer` no longer holds `origin` up to `floor`; believed of its own updates, or if it was asked."""
+    def note_trimmed(self, origin: Origin, peer: Origin, trimmed_to: int) -> None:
+        """Note that `peer` no longer holds `origin` up to `trimmed_to`.
+
+        That is believed of its own updates, or if it was asked.
+        """
         search = self._searches.get(origin)
         if search is None and origin == peer and len(self._searches) < ORIGINS_MAX:
             search = self._searches[origin] = _Search()
         if search is None or peer not in (origin, search.asked):
             return
-        search.floors[peer] = floor
+        search.trimmed[peer] = trimmed_to
         if search.asked == peer:
             search.asked = None
 
-    def has_gap(self, origin: Origin, peer: Origin, applied: int) -> bool:
+    def has_trimmed(self, origin: Origin, peer: Origin, applied: int) -> bool:
         """`peer` has said that it no longer holds what comes after `applied`."""
         search = self._searches.get(origin)
-        return search is not None and search.floors.get(peer, 0) > applied
+        return search is not None and search.trimmed.get(peer, 0) > applied
 
     def forget(self, peer: Origin) -> None:
         """The link to `peer` is gone: nothing is expected of it, and what it said is void."""
         for search in self._searches.values():
             search.idle.discard(peer)
-            search.floors.pop(peer, None)
+            search.trimmed.pop(peer, None)
             if search.asked == peer:
                 search.asked = None
 
@@ -292,7 +295,7 @@ class Repair:
         for origin, search in list(self._searches.items()):
             applied = frontier.sequence(origin)
             wanted = any(peer.has(origin) > applied for peer in peers.values())
-            if not wanted and not any(floor > applied for floor in search.floors.values()):
+            if not wanted and not any(trimmed_to > applied for trimmed_to in search.trimmed.values()):
                 del self._searches[origin]
 
 
@@ -317,11 +320,11 @@ class Congestion:
         # (mini-batch, its last update so far)
         self._made: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
 
-    def made(self, mini_batch: int, sequence: int) -> None:
+    def made(self, steps: int, sequence: int) -> None:
         """Own update `sequence` was made by this mini-batch."""
-        if self._made and self._made[-1][0] == mini_batch:
+        if self._made and self._made[-1][0] == steps:
             self._made.pop()
-        self._made.append((mini_batch, sequence))
+        self._made.append((steps, sequence))
 
     def hear(self, peer: Peer) -> None:
         """A peer has told what it has applied."""

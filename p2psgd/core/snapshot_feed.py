@@ -64,12 +64,12 @@ class SnapshotFeed:
         for frame in self._tail(rows):
             count += 1
             yield pack_frame(FrameType.SNAPSHOT_TAIL, frame[PREFIX.size :])
-        yield pack_message(SnapshotEnd(words="", tail=count))
+        yield pack_message(SnapshotEnd(reason="", tail=count))
 
     def _tail(self, rows: list[FrontierRow]) -> Iterator[bytes]:
         for row in rows:
             origin = Origin(row.node, row.incarnation)
-            if self._log.floor(origin) >= row.sequence:
+            if self._log.trimmed_to(origin) >= row.sequence:
                 continue
             for sequence in range(row.sequence, self._acknowledged(origin), -1):
                 frame = self._log.frame(origin, sequence)

@@ -6,7 +6,6 @@ import enum
 from collections.abc import Mapping, Set
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert, Drop, LogEvent, Reload, Shutdown
@@ -33,6 +32,7 @@ from p2psgd.core.state import State
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import View
 from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # The joiner's side of a snapshot: whom to ask, what has come, and when to try another donor.
@@ -234,7 +234,7 @@ class SnapshotFetch:
         slow = self.taking.overdue(now)
         if slow is not None:  # a new link begins anew, without what may still come on this one
             words = f"{self._cluster.name_of(slow)} has sent nothing of its snapshot for two failure timeouts"
-            self._out.order(Drop(slow, "slow", words))
+            self._out.order(Drop(slow, RejectCode.SLOW, words))
             self.taking.end(now, avoid_s=self._cluster.timing.failure_timeout_s)
         if self.taking.donor is not None:
             return
@@ -288,7 +288,7 @@ class SnapshotFetch:
             for origin, row in peer.ahead.items():
                 applied = frontier.sequence(origin)
                 if row.sequence > applied and not any(
-                    other.holds(origin, applied) and not repair.has_gap(origin, other.origin, applied)
+                    other.holds(origin, applied) and not repair.has_trimmed(origin, other.origin, applied)
                     for other in peers
                 ):
                     beyond.add(origin)
@@ -318,21 +318,23 @@ class SnapshotFetch:
         if peer.origin != self.taking.donor:
             return  # given up meanwhile, as what follows
         if self.taking.state is not FetchState.REQUESTED:
-            raise PeerError("snapshot", "a snapshot began before the end of another")
+            raise PeerError(RejectCode.SNAPSHOT, "a snapshot began before the end of another")
         rows = {Origin(row.node, row.incarnation): row for row in start.rows}
         self._state.check_origins(rows)
         if not self._state.fits(start.rows, start.digest):
-            raise PeerError("snapshot", "the digest of a snapshot is not that of its frontier")
+            raise PeerError(RejectCode.SNAPSHOT, "the digest of a snapshot is not that of its frontier")
         made = self._given.made(self._state)
         if self._cluster.me in rows and rows[self._cluster.me].sequence > made:
-            raise PeerError("snapshot", f"a snapshot holds more updates of this node than the {made} it made")
+            raise PeerError(
+                RejectCode.SNAPSHOT, f"a snapshot holds more updates of this node than the {made} it made"
+            )
         if len(rows) + (self._cluster.me not in rows) > ORIGINS_MAX:
             raise PeerError(
-                "origins", f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
+                RejectCode.ORIGINS, f"a run has at most {ORIGINS_MAX} origins, this node would be one more"
             )
         place = contradicted_by_rows(self._state, start.rows)
         if place is not None:
-            raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
+            raise PeerError(RejectCode.SNAPSHOT, self._contradicted(peer.origin, place, now))
         spec, log = self._state.spec, self._state.log
         self.taking.begin_intake(
             SnapshotIntake(
@@ -352,7 +354,7 @@ class SnapshotFetch:
         if peer.origin != self.taking.donor:
             return
         if self.taking.intake is None:
-            raise PeerError("snapshot", "a piece of a snapshot came before its beginning")
+            raise PeerError(RejectCode.SNAPSHOT, "a piece of a snapshot came before its beginning")
         if isinstance(piece, SnapshotChunk):
             self.taking.intake.chunk(piece.body)
         else:
@@ -364,13 +366,13 @@ class SnapshotFetch:
         if peer.origin != self.taking.donor:
             return False
         if self.taking.state is FetchState.CATCHING_UP:
-            raise PeerError("snapshot", "a snapshot ended twice")
-        if end.words:
+            raise PeerError(RejectCode.SNAPSHOT, "a snapshot ended twice")
+        if end.reason:
             self.taking.end(now, avoid_s=self._cluster.timing.turn_s)
             return False
         intake = self.taking.intake
         if intake is None:
-            raise PeerError("snapshot", "a snapshot ended before its beginning")
+            raise PeerError(RejectCode.SNAPSHOT, "a snapshot ended before its beginning")
         intake.end(end.tail)
         if self._state.lost_by({Origin(row.node, row.incarnation): row.sequence for row in intake.rows}):
             self.taking.end(
@@ -382,7 +384,7 @@ class SnapshotFetch:
             return False
         place = contradicted_by(self._state, intake)
         if place is not None:
-            raise PeerError("snapshot", self._contradicted(peer.origin, place, now))
+            raise PeerError(RejectCode.SNAPSHOT, self._contradicted(peer.origin, place, now))
         self.taking.begin_adoption(Adoption(self._state, intake))
         return self.turn(now)
 

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.state import State, magnitude_of
@@ -16,6 +15,7 @@ from p2psgd.core.update_log import OriginLog, UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import UpdateHeader, parse_update, weights_of
 
 # ----------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class SnapshotIntake:
         self._tail_bytes_left -= len(frame)
         if self._tail_bytes_left < 0:
             raise _refusal("the frames of its log have more bytes than there is room for")
-        origin_log = self._precede(header, codec.digest_words(words, header.step, self._key))
+        origin_log = self._precede(header, codec.digest_words(words, header.magnitude, self._key))
         self._log.receive(origin_log, frame)
         self.tail_count += 1
 
@@ -118,9 +118,9 @@ class SnapshotIntake:
         if they do not tell it.
         """
         origin_log = self.origin_logs.get(origin)
-        if origin_log is None or not origin_log.floor <= sequence <= origin_log.last:
+        if origin_log is None or not origin_log.trimmed_to <= sequence <= origin_log.last:
             return None
-        if sequence == origin_log.floor:
+        if sequence == origin_log.trimmed_to:
             return self._digests[origin]
         frame = self._log.frame_of(origin_log.entries[origin_log.last - sequence])  # the newest came first
         return None if frame is None else parse_update(frame[PREFIX.size :], len(self.coordinates))[0].digest
@@ -138,8 +138,10 @@ class SnapshotIntake:
         origin = Origin(header.node, header.incarnation)
         who = f"update {header.sequence} of {origin.node:016x}"
         origin_log = self.origin_logs.get(origin)
-        if origin_log is None or header.sequence != origin_log.floor:
-            raise _refusal(f"{who} came where update {0 if origin_log is None else origin_log.floor} belongs")
+        if origin_log is None or header.sequence != origin_log.trimmed_to:
+            raise _refusal(
+                f"{who} came where update {0 if origin_log is None else origin_log.trimmed_to} belongs"
+            )
         if header.digest != self._digests[origin]:
             raise _refusal(f"{who} does not have the digest that what comes after it states")
         before = (header.digest - contribution) % 2**64
@@ -150,7 +152,7 @@ class SnapshotIntake:
 
 
 def _refusal(words: str) -> PeerError:
-    return PeerError("snapshot", f"a snapshot was refused: {words}")
+    return PeerError(RejectCode.SNAPSHOT, f"a snapshot was refused: {words}")
 
 
 # ----------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def contradicted_by(state: State, intake: SnapshotIntake) -> Place | None:
     if place is not None:
         return place
     for origin, origin_log in intake.origin_logs.items():
-        for sequence in (origin_log.floor, state.frontier.sequence(origin)):
+        for sequence in (origin_log.trimmed_to, state.frontier.sequence(origin)):
             told = intake.digest_at(origin, sequence)
             if told is not None and state.digest_at(origin, sequence) not in (None, told):
                 return origin, sequence
@@ -226,7 +228,7 @@ class Damage:
                     return False
                 header, payload = parse_update(frame[PREFIX.size :], coordinates)
                 words = codec.decode(payload, header.count, coordinates)
-                codec.apply_coordinates(self._coordinates, words, header.step)
+                codec.apply_coordinates(self._coordinates, words, header.magnitude)
         return True
 
 
@@ -342,18 +344,16 @@ class Adoption:
         """Apply one more update of this origin; return the bytes of its frame."""
         row = self._rows.get(origin) or FrontierRow(*origin, 0, 0)
         header, words, size = next(self._state.held(origin, row.sequence, row.sequence + 1))
-        contribution = self._state.contribution(words, header.step)
+        contribution = self._state.contribution(words, header.magnitude)
         if (row.digest + contribution) % 2**64 != header.digest:
             if origin in self._rows and origin not in self._frame_bytes:
                 raise ContradictionError((origin, row.sequence))
             who = f"update {header.sequence} of {origin.node:016x} in the log"
             raise LookupError(f"{who} does not go on from the one before")
-        magnitude, _ = codec.apply_coordinates(self._intake.coordinates, words, header.step)
-        self._intake.magnitude_max = max(self._intake.magnitude_max, magnitude)
+        largest, _ = codec.apply_coordinates(self._intake.coordinates, words, header.magnitude)
+        self._intake.magnitude_max = max(self._intake.magnitude_max, largest)
         self._digest = (self._digest + contribution) % 2**64
-        self._rows[origin] = row._replace(
-            sequence=header.sequence, digest=header.digest, mini_batch=header.mini_batch
-        )
+        self._rows[origin] = row._replace(sequence=header.sequence, digest=header.digest, steps=header.steps)
         self._frame_bytes[origin] = self._frame_bytes.get(origin, 0) + size
         self.applied_again += 1
         return size

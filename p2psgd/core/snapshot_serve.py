@@ -19,6 +19,7 @@ from p2psgd.core.send import LogSender, Outbound
 from p2psgd.core.snapshot_feed import SnapshotFeed
 from p2psgd.core.state import State
 from p2psgd.wire.messages import FrontierRow, SnapshotEnd
+from p2psgd.wire.reject import RejectCode
 
 BUSY: Final = "busy with another copy: ask again"
 INCOMPLETE: Final = "this node's own replica is not complete"
@@ -60,7 +61,7 @@ class SnapshotServer:
         elif self._scanner.copying or any(other.feed is not None for other in self._cluster.peers.values()):
             words = BUSY
         if words:
-            self._out.say(peer, SnapshotEnd(words=words, tail=0))
+            self._out.say(peer, SnapshotEnd(reason=words, tail=0))
             return
         self._asker = peer.origin
         self._scanner.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
@@ -70,7 +71,7 @@ class SnapshotServer:
         self._scanner.abort()
         for peer in self._cluster.peers.values():
             if peer.feed is not None or peer.origin == self._asker:
-                self._out.say(peer, SnapshotEnd(words=INCOMPLETE, tail=0))
+                self._out.say(peer, SnapshotEnd(reason=INCOMPLETE, tail=0))
                 if peer.feed is not None:
                     peer.feed.close()
                     peer.end_feed()
@@ -114,14 +115,14 @@ class SnapshotServer:
         for peer in self._cluster.peers.values():
             if peer.feed is not None and now - peer.feed.moved > self._cluster.timing.silence_s:
                 words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
-                self._out.order(Drop(peer.origin, "slow", words))
+                self._out.order(Drop(peer.origin, RejectCode.SLOW, words))
 
     def replaced(self) -> None:
         """Drop the copy under way, since the weights were replaced."""
         self._scanner.abort()
         asker, self._asker = self._cluster.peers.get(self._asker) if self._asker else None, None
         if asker is not None:
-            self._out.say(asker, SnapshotEnd(words=BUSY, tail=0))
+            self._out.say(asker, SnapshotEnd(reason=BUSY, tail=0))
 
     def forget(self, peer: Peer) -> None:
         """Forget what was for `peer`, whose link is gone."""

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
 from p2psgd.core.run_spec import RunSpec
@@ -17,6 +16,7 @@ from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
@@ -85,21 +85,21 @@ class QuantizedWeights:
             self.magnitude_max = magnitude_of(coordinates) if magnitude_max is None else magnitude_max
         self._warned = self.magnitude_max > codec.COORDINATE_WARN
 
-    def apply(self, words: NDArray[np.uint32], step: int, contribution: int) -> RangeWarning | None:
+    def apply(self, words: NDArray[np.uint32], magnitude: int, contribution: int) -> RangeWarning | None:
         """Add +-step to the weights that `words` name; `contribution` is what that adds to the digest.
 
         Warns once past 2^23, always past 2^24.
         """
-        magnitude, index = codec.apply_coordinates(self.coordinates, words, step)
+        largest, index = codec.apply_coordinates(self.coordinates, words, magnitude)
         self.digest = (self.digest + contribution) % 2**64
-        if magnitude <= self.magnitude_max:
+        if largest <= self.magnitude_max:
             return None
-        self.magnitude_max = magnitude
-        if magnitude > codec.COORDINATE_MAX:
-            return RangeWarning(index, magnitude, fatal=True)
-        if magnitude > codec.COORDINATE_WARN and not self._warned:
+        self.magnitude_max = largest
+        if largest > codec.COORDINATE_MAX:
+            return RangeWarning(index, largest, fatal=True)
+        if largest > codec.COORDINATE_WARN and not self._warned:
             self._warned = True
-            return RangeWarning(index, magnitude, fatal=False)
+            return RangeWarning(index, largest, fatal=False)
         return None
 
 
@@ -120,7 +120,7 @@ U64_MODULUS = 2**64
 class SliceScan(Protocol):
     """Goes over the coordinates in slices while they change; each change is told to it."""
 
-    def note(self, words: NDArray[np.uint32], step: int) -> None: ...
+    def note(self, words: NDArray[np.uint32], magnitude: int) -> None: ...
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
         """The replica has other coordinates now. Those that this goes over stay as they are until it is
@@ -144,13 +144,13 @@ class State:
         self.sweeps: list[SliceScan] = []
         self.rounds = 0  # of a sparse ring: so many are complete; a dense one has them in its frontier
 
-    def contribution(self, words: NDArray[np.uint32], step: int) -> int:
+    def contribution(self, words: NDArray[np.uint32], magnitude: int) -> int:
         """What an update adds to its origin's digest, and to that of the weights."""
-        return codec.digest_words(words, step, self.spec.key)
+        return codec.digest_words(words, magnitude, self.spec.key)
 
-    def digest_after(self, origin: Origin, words: NDArray[np.uint32], step: int) -> int:
+    def digest_after(self, origin: Origin, words: NDArray[np.uint32], magnitude: int) -> int:
         """The origin's running digest once this update of it is applied."""
-        return (self.frontier.digest(origin) + self.contribution(words, step)) % U64_MODULUS
+        return (self.frontier.digest(origin) + self.contribution(words, magnitude)) % U64_MODULUS
 
     def digest_at(self, origin: Origin, sequence: int) -> int | None:
         """The origin's running digest after that update of it; None if nothing here tells it."""
@@ -163,7 +163,7 @@ class State:
             if frame is not None:
                 return parse_update(memoryview(frame)[PREFIX.size :], self.spec.coordinates)[0].digest
             header, words, _ = next(self.held(origin, sequence, sequence + 1))
-            return (header.digest - self.contribution(words, header.step)) % U64_MODULUS
+            return (header.digest - self.contribution(words, header.magnitude)) % U64_MODULUS
         except (LookupError, PeerError):  # the latter: it has changed in memory
             return None
 
@@ -176,10 +176,10 @@ class State:
 
     def _apply(self, origin: Origin, header: UpdateHeader, words: NDArray[np.uint32]) -> RangeWarning | None:
         contribution = header.digest - self.frontier.digest(origin)  # checked: what the header says is so
-        warning = self.lattice.apply(words, header.step, contribution)
+        warning = self.lattice.apply(words, header.magnitude, contribution)
         for sweep in self.sweeps:
-            sweep.note(words, header.step)
-        self.frontier.advance(origin, header.sequence, header.digest, header.mini_batch)
+            sweep.note(words, header.magnitude)
+        self.frontier.advance(origin, header.sequence, header.digest, header.steps)
         return warning
 
     def complete_round(
@@ -206,11 +206,13 @@ class State:
             if rows.keys() <= {RING}:
                 return
             raise PeerError(
-                "origin", "a frontier names an origin beside (0, 0), which a dense ring has alone"
+                RejectCode.ORIGIN, "a frontier names an origin beside (0, 0), which a dense ring has alone"
             )
         first = next(iter(rows), None)
         if first is not None and first.node == RING.node:
-            raise PeerError("origin", "a frontier names an origin of node 0, which only a dense ring has")
+            raise PeerError(
+                RejectCode.ORIGIN, "a frontier names an origin of node 0, which only a dense ring has"
+            )
 
     def is_reading(self, coordinates: NDArray[np.int32]) -> bool:
         """A sweep under way goes over these, whether they are still the replica's or not."""
@@ -253,9 +255,9 @@ class State:
             header, _ = parse_update(frame[PREFIX.size :], self.spec.coordinates)
             tail[Origin(header.node, header.incarnation)].append(frame)
         for origin, frames in tail.items():
-            floor = saved[origin] - len(frames)
-            self.log.start(origin, floor)
-            for sequence, frame in enumerate(frames, floor + 1):
+            trimmed_to = saved[origin] - len(frames)
+            self.log.start(origin, trimmed_to)
+            for sequence, frame in enumerate(frames, trimmed_to + 1):
                 self.log.append(origin, sequence, frame)
         for frame in restored.own:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.coordinates)
@@ -272,7 +274,7 @@ class State:
         if self.spec.dense:
             return 0
         return sum(
-            max(0, self.log.floor(origin) - has.get(origin, 0))
+            max(0, self.log.trimmed_to(origin) - has.get(origin, 0))
             for origin in self.frontier
             if self.frontier.sequence(origin) > has.get(origin, 0)
         )
@@ -305,8 +307,8 @@ def next_header(state: State, made: OwnUpdateMade, before: tuple[int, int]) -> U
     return UpdateHeader(
         *state.me,
         sequence=sequence + 1,
-        digest=(digest + state.contribution(made.words, made.step)) % U64_MODULUS,
-        mini_batch=made.mini_batch,
-        step=made.step,
+        digest=(digest + state.contribution(made.words, made.magnitude)) % U64_MODULUS,
+        steps=made.steps,
+        magnitude=made.magnitude,
         count=len(made.words),
     )

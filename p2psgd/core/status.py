@@ -1,4 +1,4 @@
-"""STATUS: its contents, and when it is sent: the frontier with floors and acknowledgements, and which members
+"""STATUS: its contents and when it is sent: the frontier, what is trimmed and acknowledged, and which members
 are heard.
 """
 
@@ -31,7 +31,7 @@ def pack_status(
     view: View,
     saved: Mapping[Origin, int],
     *,
-    unwanted: Iterable[int],
+    evict_requests: Iterable[int],
     ready: bool,
     loop_lag_ms: int,
     heard_since: float,
@@ -46,22 +46,22 @@ def pack_status(
         if vouched and peer.status is not None:
             told.append(peer.status)
     rows = []
-    for origin, (sequence, digest, mini_batch) in state.frontier.items():
+    for origin, (sequence, digest, steps) in state.frontier.items():
         least = sequence
         for status in told:
             row = status.get(origin)
             has = 0 if row is None else row.sequence
             least = min(least, has)
-        floor, durable = state.log.floor(origin), min(sequence, saved.get(origin, 0))
-        rows.append(FrontierRow(*origin, sequence, digest, floor, durable, least, mini_batch))
+        trimmed_to, durable = state.log.trimmed_to(origin), min(sequence, saved.get(origin, 0))
+        rows.append(FrontierRow(*origin, sequence, digest, trimmed_to, durable, least, steps))
     return pack_message(
         Status(
             frontier=pack_frontier(rows),
             view=view.number,
-            founding=view.founding,
+            cluster_id=view.cluster_id,
             ready=ready,
             confirmed=pack_confirmed(list(confirmed.values())),
-            unwanted=pack_nodes(unwanted),
+            evict_requests=pack_nodes(evict_requests),
             loop_lag_ms=loop_lag_ms,
             ring=ring,
         )
@@ -113,7 +113,7 @@ class StatusSender:
                 self._cluster.peers,
                 self._cluster.membership.view,
                 self._saved,
-                unwanted=self._cluster.membership.unwanted if self._node.ready else (),
+                evict_requests=self._cluster.membership.evict_requests if self._node.ready else (),
                 ready=self._node.ready,
                 loop_lag_ms=self._loop_lag_ms,
                 heard_since=now - self._cluster.timing.failure_timeout_s,

@@ -59,12 +59,12 @@ _GONE = 0
 
 @dataclass(slots=True)
 class OriginLog:
-    """One origin's entries, from floor + 1 on, at the indices from `start` on.
+    """One origin's entries, from trimmed_to + 1 on, at the indices from `start` on.
 
     Those before `start` have left and are cut off together. Arrivals say which lane's entry is the oldest.
     """
 
-    floor: int = 0
+    trimmed_to: int = 0
     entries: list[Entry] = field(default_factory=list)
     arrivals: array[int] = field(default_factory=lambda: array("Q"))
     start: int = 0
@@ -73,8 +73,8 @@ class OriginLog:
 
     @property
     def last(self) -> int:
-        """The sequence of the last entry, the floor if there is none."""
-        return self.floor + len(self.entries) - self.start
+        """The sequence of the last entry, `trimmed_to` if there is none."""
+        return self.trimmed_to + len(self.entries) - self.start
 
     def append(self, frame: bytes, arrival: int) -> None:
         """Put one more at the end."""
@@ -83,8 +83,8 @@ class OriginLog:
         self.frame_bytes += len(frame)
 
     def index(self, sequence: int) -> int:
-        """Where in `entries` that sequence is, if it is within floor + 1 .. last."""
-        return self.start + sequence - self.floor - 1
+        """Where in `entries` that sequence is, if it is within trimmed_to + 1 .. last."""
+        return self.start + sequence - self.trimmed_to - 1
 
     def oldest_in_ram(self) -> int:
         """Index of it, or the number of entries if none is."""
@@ -99,7 +99,7 @@ class OriginLog:
         entry = self.entries[self.start]
         self.entries[self.start] = _GONE
         self.start += 1
-        self.floor += 1
+        self.trimmed_to += 1
         self.frame_bytes -= length_of(entry)
         if 2 * self.start > len(self.entries):
             self._cut()
@@ -203,7 +203,7 @@ TIDY_MAX: Final = 1 << 12  # entries let go in one turn of many
 
 
 class UpdateLog:
-    """Frames by origin and sequence number; contiguous from floor + 1 for each origin."""
+    """Frames by origin and sequence number; contiguous from trimmed_to + 1 for each origin."""
 
     def __init__(
         self, *, budget_bytes: int, store: FrameStore | None = None, store_budget_bytes: int = 0
@@ -223,7 +223,7 @@ class UpdateLog:
         self._held: dict[Origin, tuple[int, int]] | None = None  # first and last sequence of a tail in use
 
     def __len__(self) -> int:
-        return sum(origin_log.last - origin_log.floor for origin_log in self._origin_logs.values())
+        return sum(origin_log.last - origin_log.trimmed_to for origin_log in self._origin_logs.values())
 
     @property
     def pressure(self) -> float:
@@ -260,7 +260,7 @@ class UpdateLog:
     def frame(self, origin: Origin, sequence: int) -> bytes | None:
         """The frame; None if it has left, was never here, or the store cannot read it."""
         origin_log = self._origin_logs.get(origin)
-        if origin_log is None or not origin_log.floor < sequence <= origin_log.last:
+        if origin_log is None or not origin_log.trimmed_to < sequence <= origin_log.last:
             return None
         return self.frame_of(origin_log.entries[origin_log.index(sequence)])
 
@@ -275,13 +275,13 @@ class UpdateLog:
             self.unreadable += 1
             return None
 
-    def floor(self, origin: Origin) -> int:
+    def trimmed_to(self, origin: Origin) -> int:
         """The last sequence of `origin` that has left the log, 0 if none."""
         origin_log = self._origin_logs.get(origin)
-        return 0 if origin_log is None else origin_log.floor
+        return 0 if origin_log is None else origin_log.trimmed_to
 
     def last(self, origin: Origin) -> int:
-        """The last sequence of `origin` that came; its floor if nothing of it is held."""
+        """The last sequence of `origin` that came; `trimmed_to` if nothing of it is held."""
         origin_log = self._origin_logs.get(origin)
         return 0 if origin_log is None else origin_log.last
 
@@ -305,7 +305,7 @@ class UpdateLog:
         """Bytes of the entries beyond what somebody has applied, by each origin's mean size of a frame."""
         total = 0
         for origin, origin_log in self._origin_logs.items():
-            held = origin_log.last - origin_log.floor
+            held = origin_log.last - origin_log.trimmed_to
             beyond = min(held, origin_log.last - applied(origin))
             if beyond > 0:
                 total += beyond * ENTRY_BYTES + origin_log.frame_bytes * beyond // held
@@ -318,8 +318,8 @@ class UpdateLog:
         assert self._held is None, "the tail before this one has not been released"
         self._held, origin_logs = {}, []
         for origin, origin_log in self._origin_logs.items():
-            if origin_log.floor < origin_log.last:
-                first = max(origin_log.floor, acknowledged(origin)) + 1
+            if origin_log.trimmed_to < origin_log.last:
+                first = max(origin_log.trimmed_to, acknowledged(origin)) + 1
                 origin_logs.append(origin_log.entries[origin_log.index(first) :])
                 self._held[origin] = first, origin_log.last
         return Tail(origin_logs, self._store)
@@ -332,14 +332,14 @@ class UpdateLog:
 
     # -- becoming another replica's log
 
-    def start(self, origin: Origin, floor: int) -> None:
+    def start(self, origin: Origin, trimmed_to: int) -> None:
         """In an empty log: what comes of `origin` comes after that."""
         assert origin not in self._origin_logs, origin
-        self._origin_logs[origin] = OriginLog(floor)
+        self._origin_logs[origin] = OriginLog(trimmed_to)
 
-    def pass_over(self, origin: Origin, floor: int) -> None:
-        """Nothing of `origin` up to `floor` was ever here, nor will be."""
-        self._origin_logs[origin] = OriginLog(floor)
+    def pass_over(self, origin: Origin, trimmed_to: int) -> None:
+        """Nothing of `origin` up to `trimmed_to` was ever here, nor will be."""
+        self._origin_logs[origin] = OriginLog(trimmed_to)
 
     def receive(self, origin_log: OriginLog, frame: bytes) -> None:
         """Take the frame before all those in `lane`, which is to be adopted, or else to be discarded: its
@@ -347,7 +347,7 @@ class UpdateLog:
         over its budget.
         """
         self.bytes_held += len(frame) + ENTRY_BYTES
-        origin_log.floor -= 1
+        origin_log.trimmed_to -= 1
         origin_log.frame_bytes += len(frame)
         entry = None
         if self.bytes_held > self.budget_bytes and self._taking:
@@ -366,14 +366,14 @@ class UpdateLog:
         for origin, origin_log in received.items():
             before = self._origin_logs.get(origin)
             if (
-                before is not None and before.floor > origin_log.last
+                before is not None and before.trimmed_to > origin_log.last
             ):  # trimmed since then: all members have it
                 self._leaving.append(origin_log)
                 continue
             origin_log.entries.reverse()
             origin_log.arrivals = array("Q", [0]) * len(origin_log.entries)  # older than all else
             if before is not None:
-                if before.floor <= origin_log.last < before.last:
+                if before.trimmed_to <= origin_log.last < before.last:
                     origin_log.take_over(before, origin_log.last, applied_again.get(origin, 0))
                 self._leaving.append(before)
             self._origin_logs[origin] = origin_log
@@ -392,7 +392,7 @@ class UpdateLog:
         left = TIDY_MAX
         while self._leaving and left:
             origin_log = self._leaving[-1]
-            if origin_log.floor == origin_log.last:
+            if origin_log.trimmed_to == origin_log.last:
                 self._leaving.pop()
             else:
                 self._drop_oldest(origin_log, held=self._held is not None)
@@ -405,7 +405,7 @@ class UpdateLog:
         heads = []
         for origin, origin_log in self._origin_logs.items():
             last = min(limit(origin), origin_log.last)
-            if origin_log.floor < last:
+            if origin_log.trimmed_to < last:
                 heads.append((origin_log.arrivals[origin_log.start], origin, origin_log, last))
         heapify(heads)
         held = self._held or {}
@@ -413,9 +413,9 @@ class UpdateLog:
         while heads and self.bytes_held + self.bytes_stored > target and dropped < SHED_MAX:
             _, origin, origin_log, last = heads[0]
             first_held, last_held = held.get(origin, (1, 0))
-            self._drop_oldest(origin_log, held=first_held <= origin_log.floor + 1 <= last_held)
+            self._drop_oldest(origin_log, held=first_held <= origin_log.trimmed_to + 1 <= last_held)
             dropped += 1
-            if origin_log.floor < last:
+            if origin_log.trimmed_to < last:
                 heapreplace(heads, (origin_log.arrivals[origin_log.start], origin, origin_log, last))
             else:
                 heappop(heads)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import INCARNATION_MAX, Origin
 from p2psgd.wire.messages import (
     Accept,
@@ -20,6 +19,7 @@ from p2psgd.wire.messages import (
     parse_members,
     parse_nodes,
 )
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # A view: the numbered, agreed set of nodes whose acknowledgements count.
@@ -39,7 +39,7 @@ class View:
     number: int = 0
     members: tuple[Origin, ...] = ()  # ascending, one for each node
     forbidden: frozenset[int] = frozenset()
-    founding: int = 0  # tells runs that were founded apart from each other; 0 only for number 0
+    cluster_id: int = 0  # tells runs that were founded apart from each other; 0 only for number 0
     since: tuple[int, ...] = ()  # for each member, the view since which it has been one without a break
 
     def __post_init__(self) -> None:
@@ -79,10 +79,10 @@ class View:
         gone = remove | forbid
         lives = {**self.lives, **admit}
         members = tuple(sorted(Origin(*life) for life in lives.items() if life[0] not in gone))
-        founding = self.founding if self.number else _founding(members)
+        cluster_id = self.cluster_id if self.number else _cluster_id_of(members)
         stayed = {each: number for each, number in self._rows() if each.node not in admit}
         since = tuple(stayed.get(each, self.number + 1) for each in members)
-        return View(self.number + 1, members, self.forbidden | forbid, founding, since)
+        return View(self.number + 1, members, self.forbidden | forbid, cluster_id, since)
 
     def _rows(self) -> Iterator[tuple[Origin, int]]:
         return zip(self.members, self.since, strict=True)
@@ -101,36 +101,37 @@ class View:
             view=self.number,
             members=self.packed_members(),
             forbidden=self.packed_forbidden(),
-            founding=self.founding,
+            cluster_id=self.cluster_id,
         )
 
 
 def parse_view(message: Accept | Promise | ViewNews) -> View:
     """Return the view that a message carries; PeerError if it is impossible."""
     if message.view > NUMBER_MAX:
-        raise PeerError("message", f"view number {message.view} is above the limit of {NUMBER_MAX}")
+        raise PeerError(RejectCode.MESSAGE, f"view number {message.view} is above the limit of {NUMBER_MAX}")
     rows = parse_members(message.members)
     members = tuple(Origin(row.node, row.incarnation) for row in rows)
     forbidden = frozenset(parse_nodes(message.forbidden))
-    view = View(message.view, members, forbidden, message.founding, tuple(row.since for row in rows))
+    view = View(message.view, members, forbidden, message.cluster_id, tuple(row.since for row in rows))
     if any(not 1 <= row.since <= view.number for row in rows):
         raise PeerError(
-            "message", f"view {view.number} has a member since a view that is not between 1 and {view.number}"
+            RejectCode.MESSAGE,
+            f"view {view.number} has a member since a view that is not between 1 and {view.number}",
         )
     if not members:
-        raise PeerError("message", f"view {view.number} has no members")
+        raise PeerError(RejectCode.MESSAGE, f"view {view.number} has no members")
     if any(member.incarnation > INCARNATION_MAX for member in members):
         raise PeerError(
-            "message", f"view {view.number} has a member with an incarnation above {INCARNATION_MAX}"
+            RejectCode.MESSAGE, f"view {view.number} has a member with an incarnation above {INCARNATION_MAX}"
         )
     if forbidden & view.lives.keys():
-        raise PeerError("message", f"view {view.number} has a member that it forbids")
-    if view.number == 1 and view.founding != _founding(members):
-        raise PeerError("message", "view 1 has a cluster id that does not follow from its members")
+        raise PeerError(RejectCode.MESSAGE, f"view {view.number} has a member that it forbids")
+    if view.number == 1 and view.cluster_id != _cluster_id_of(members):
+        raise PeerError(RejectCode.MESSAGE, "view 1 has a cluster id that does not follow from its members")
     return view
 
 
-def _founding(members: tuple[Origin, ...]) -> int:
+def _cluster_id_of(members: tuple[Origin, ...]) -> int:
     packed = pack_members(MemberRow(*member, 1) for member in members)
     return int.from_bytes(hashlib.sha256(packed).digest()[:8], "little")
 

@@ -133,7 +133,7 @@ class DeviceWorkingCopy:
         for batch in decode_batches(bodies, self._replica.size, take_stage):
             self._apply(batch, stage)
             for header, _ in batch:
-                note_peer(header.node, header.mini_batch)
+                note_peer(header.node, header.steps)
             applied += len(batch)
         return applied
 
@@ -146,7 +146,7 @@ class DeviceWorkingCopy:
     def _apply(self, batch: Batch, stage: Stage) -> None:
         current, stream = cupy.cuda.get_current_stream(), self._stream
         counts = [header.count for header, _ in batch]
-        words, offsets, amounts = stage.copy(counts, [h.step * self._quantum for h, _ in batch], stream)
+        words, offsets, amounts = stage.copy(counts, [h.magnitude * self._quantum for h, _ in batch], stream)
         stream.wait_event(current.record())
         self._kernels.apply(self._replica, words, offsets, amounts, stream=stream)
         current.wait_event(stream.record())

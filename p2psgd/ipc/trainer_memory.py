@@ -15,7 +15,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError, TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import TENSORS_MAX, AttachAnswer, close_descriptors
 from p2psgd.ipc.ring_buffer import (
@@ -38,6 +38,7 @@ from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
 
@@ -102,8 +103,8 @@ def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
     """One entry of indices; its mini-batch is not looked at."""
     mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
-    if not 1 <= step <= codec.STEP_MAX:
-        raise TrainerError(f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
+    if not 1 <= step <= codec.MAGNITUDE_MAX:
+        raise TrainerError(f"step {step} is not within 1 to {codec.MAGNITUDE_MAX} quanta")
     if not 1 <= count <= codec.indices_max(coordinates):
         raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(coordinates)}")
     try:
@@ -131,7 +132,7 @@ class Shares:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
         mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
         if self._updates:
-            first = before = self._updates[0].mini_batch
+            first = before = self._updates[0].steps
             if mini_batch != first:
                 raise TrainerError(f"mini-batches {before} and {mini_batch} in one share")
         else:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from p2psgd.base.aio import TokenBuckets
-from p2psgd.base.errors import PeerError
 from p2psgd.net.connection import Connection
 from p2psgd.net.rejections import DropCounters
 from p2psgd.wire.messages import plain_ip
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # Whom this node has reason to expect: what the address of a connection tells before its greeting does.
@@ -254,7 +254,8 @@ class Handshakes(Generic[Awaited]):
         displaced = whom_to_displace(places, newcomer)
         if displaced is None:
             return False
-        self._give_up(displaced, "displaced", "another host needs its place for a greeting")
+        words = "another host needs its place for a greeting"
+        self._give_up(displaced, PeerError(RejectCode.LINKS, words, label="displaced"))
         return True
 
     def _place(self, connection: Connection, since: float, now: float) -> Place:
@@ -270,10 +271,13 @@ class Handshakes(Generic[Awaited]):
         return {each: place for each, place in self._places.items() if not each.dialled}
 
     def _overdue(self, connection: Connection) -> None:
-        what = "handshake" if connection.shaking_hands else "greeting"
-        self._give_up(connection, f"no {what}", f"no {what} within {HANDSHAKE_TIMEOUT_S:.0f} s")
+        code, what = RejectCode.SILENT, "greeting"
+        if connection.shaking_hands:
+            code, what = RejectCode.TLS, "handshake"
+        words = f"no {what} within {HANDSHAKE_TIMEOUT_S:.0f} s"
+        self._give_up(connection, PeerError(code, words, label=f"no {what}"))
 
-    def _give_up(self, connection: Connection, reason: str, words: str) -> None:
-        self._dropped.count(reason)
-        connection.abort(words)
-        self._given_up(connection, PeerError(reason, words))
+    def _give_up(self, connection: Connection, error: PeerError) -> None:
+        self._dropped.count(error.label)
+        connection.abort(str(error))
+        self._given_up(connection, error)

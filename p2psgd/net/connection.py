@@ -10,12 +10,12 @@ import struct
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
-from p2psgd.base.errors import PeerError
 from p2psgd.net.address import Address
 from p2psgd.net.tls import CertifiedPeer
 from p2psgd.net.tls_session import Session
 from p2psgd.wire.frames import Body, FrameReader, FrameType
 from p2psgd.wire.messages import plain_ip
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # What the kernel knows of a connection's round-trip time, without asking anybody: tcp(7), TCP_INFO.
@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._context is None:
             if is_tls(self._first):
                 words = "it speaks TLS and this node does not: start both with --tls DIR, or neither"
-                raise PeerError("TLS on a plaintext port", words)
+                raise PeerError(RejectCode.TLS_ON_PLAINTEXT_PORT, words)
             self._reader.get_buffer()[:FIRST_BYTES] = self._first
             self._reader.received(FIRST_BYTES)
             self._hand_out()
@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         if not is_tls(self._first):
             self._context, self._session = None, None  # so that it can read why
             words = "it speaks plaintext and this node TLS: start both with --tls DIR"
-            raise PeerError("plaintext on a TLS port", words)
+            raise PeerError(RejectCode.PLAINTEXT_ON_TLS_PORT, words)
         if self._session is None:
             self._session = Session(self._context, dialled=False)
         self._session.receive(self._first)

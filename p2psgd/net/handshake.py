@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import INCARNATION_MAX, Origin, parse_node_id
 from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.net.tls import CertifiedPeer
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # The greeting: may these two be linked, and which of two connections between them stays. Pure.
@@ -20,22 +20,19 @@ from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 # it.
 
 
-DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks, and the code of the REJECT that answers it
-SUPERSEDED: Final = "superseded"  # code: a newer life of this node is linked
-BEHIND: Final = "behind"  # code: a newer life of this node is known, and is not linked
-OF_A_LIFE: Final = frozenset({SUPERSEDED, BEHIND})
+DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks
 
 
 class BehindError(PeerError):
     """A life began with an incarnation that is not above `newest`, the highest known of its node."""
 
     def __init__(self, newest: int, words: str) -> None:
-        super().__init__(BEHIND, words)
+        super().__init__(RejectCode.BEHIND, words)
         self.newest = newest
 
 
-def make_hello(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | None = None) -> Hello:
-    """What this node says first; `share` is its (i, n) of the data, None if it was not told one."""
+def make_hello(spec: RunSpec, me: Origin, name: str, rank: tuple[int, int] | None = None) -> Hello:
+    """What this node says first; `rank` is its (i, n) of the data, None if it was not told one."""
     return Hello(
         protocol=PROTOCOL_VERSION,
         node=me.node,
@@ -46,7 +43,7 @@ def make_hello(spec: RunSpec, me: Origin, name: str, share: tuple[int, int] | No
         quantum_log2=spec.quantum_log2,
         mode=spec.mode,
         label=spec.label,
-        share="" if share is None else "{}/{}".format(*share),
+        rank="" if rank is None else "{}/{}".format(*rank),
     )
 
 
@@ -58,7 +55,7 @@ def check_hello(
     *,
     linked_incarnation: int = 0,
 ) -> None:
-    """PeerError, whose reason becomes the REJECT's code, if the two cannot be linked.
+    """PeerError, whose code becomes that of the REJECT, if the two cannot be linked.
 
     `newest_incarnation` is the highest one known of the peer's node id, `linked_incarnation` that of its life
     that is linked now, 0 if none; `certified` is whom its certificate names, None in plaintext.
@@ -67,34 +64,36 @@ def check_hello(
         check_certificate(certified, theirs)
     if theirs.protocol != PROTOCOL_VERSION:
         raise PeerError(
-            "protocol",
+            RejectCode.PROTOCOL,
             f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
         )
     if theirs.mode == DOCTOR:
         run = name_run(ours.run, ours.label, ours.mode)
-        raise PeerError(DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
+        raise PeerError(RejectCode.DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")
     if theirs.node == ours.node and theirs.incarnation == ours.incarnation:
-        raise PeerError("self", "this is the node itself")
+        raise PeerError(RejectCode.SELF)
     if theirs.node == ours.node:
         raise PeerError(
-            "identity",
+            RejectCode.IDENTITY,
             f"{ours.name} has the same node id: is it a copied state directory? give every node its own",
         )
     if parse_node_id(theirs.name) is not None:
         raise PeerError(
-            "name", f"the name {theirs.name} has the form of a node's id: give it another one with --name"
+            RejectCode.NAME,
+            f"the name {theirs.name} has the form of a node's id: give it another one with --name",
         )
     if theirs.incarnation > INCARNATION_MAX:
         words = f"the incarnation {theirs.incarnation} of {theirs.name} is above {INCARNATION_MAX}"
-        raise PeerError("ahead", f"{words}, where no clock ever gets: set that machine's clock")
+        raise PeerError(RejectCode.AHEAD, f"{words}, where no clock ever gets: set that machine's clock")
     if theirs.incarnation < linked_incarnation:
         raise PeerError(
-            SUPERSEDED, f"{theirs.name} has been started again since: only its newest life is listened to"
+            RejectCode.SUPERSEDED,
+            f"{theirs.name} has been started again since: only its newest life is listened to",
         )
     if theirs.incarnation < newest_incarnation:
         raise behind(theirs.name, theirs.incarnation, newest_incarnation)
     if theirs.run != ours.run:
-        raise PeerError("run", describe_difference(ours, theirs))
+        raise PeerError(RejectCode.RUN, describe_difference(ours, theirs))
 
 
 def behind(name: str, incarnation: int, newest: int) -> BehindError:
@@ -110,7 +109,7 @@ def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
     """PeerError if the peer's certificate names another node than its greeting."""
     if (certified.node, certified.name) != (theirs.node, theirs.name):
         raise PeerError(
-            "another node's certificate",
+            RejectCode.CERTIFICATE,
             f"{theirs.name}, id {theirs.node:016x}, came with the certificate of {certified.name}, id "
             f"{certified.node:016x}: give every node its own, from `p2psgd ca issue`",
         )

@@ -12,15 +12,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from p2psgd.base.aio import describe_shortage, has_room, raise_failure
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKE_TIMEOUT_S, Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
 from p2psgd.net.dialer import AddressDialer, Dialer, Line, describe_failure
 from p2psgd.net.handshake import (
-    DOCTOR,
-    OF_A_LIFE,
     BehindError,
     ForeignNodes,
     behind,
@@ -31,7 +28,8 @@ from p2psgd.net.listen import BACKLOG, accept_on
 from p2psgd.net.rejections import DropCounters, DropLog
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
-from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.messages import TEXT_MAX, Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # What a mesh asks of whoever its links belong to.
@@ -46,7 +44,7 @@ class MeshHost(Protocol):
     def link_drained(self, peer: Origin) -> None: ...
     def frame_received(self, peer: Origin, frame_type: FrameType, body: Body) -> None: ...
     def peers_received(self, peer: Origin, body: Body) -> None: ...
-    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None: ...
+    def refused_by_peer(self, code: RejectCode, words: str, newest: int, *, listed: bool) -> None: ...
     def member_incarnation(self, node: int) -> int | None: ...  # of its life in the view
     def alarm(self, words: str) -> None: ...
     def stranger_met(self, node: int, words: str) -> None: ...  # of another run; said once
@@ -63,7 +61,6 @@ LINKS_MAX: Final = 1023
 NEWS_MAX: Final = 4096  # nodes that are remembered; at most 1,023 of them are linked, and 1,024 members
 SHORTAGE_ALARM_S: Final = 3600.0  # between two alarms of descriptors that are short: anybody can cause them
 
-ONE_IS_ENOUGH: Final = "another connection between these two nodes is in use"
 STARTED_AGAIN: Final = "its node has been started again"
 
 log = logging.getLogger("p2psgd.net")
@@ -210,11 +207,11 @@ class Mesh:
         if link is not None:
             link.connection.report_drained()
 
-    def drop(self, peer: Origin, reason: str, words: str) -> None:
+    def drop(self, peer: Origin, code: RejectCode, details: str) -> None:
         """Close the link to a peer that broke the protocol, and count why."""
         link = self._link(peer)
         if link is not None:
-            self.peer_failed(link.connection, PeerError(reason, words))
+            self.peer_failed(link.connection, PeerError(code, details))
 
     def drop_former_lives(self, lives: Mapping[int, int]) -> None:
         """Close the links to lives of nodes that are older than `lives`, incarnation by node, and tell them
@@ -265,14 +262,14 @@ class Mesh:
             case Reject() if connection.dialled:
                 self._rejected(message, greeting.dialler, connection)
             case _:
-                raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
+                raise PeerError(RejectCode.FRAME_ORDER, f"a {frame_type.name} is not what comes first here")
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
-        if error.reason == DOCTOR:
+        if error.code is RejectCode.DOCTOR:
             self.doctors += 1
             self._drop_log.looked_at(connection.address, error, self.now())
         else:
-            self.dropped.count(error.reason)
+            self.dropped.count(error.label)
             self._drop_log.dropped(self._describe(connection), error, self.now())
         greeting = self._handshakes.get(connection)
         if greeting is not None and greeting.dialler is not None:
@@ -347,12 +344,14 @@ class Mesh:
             newest = self._newest(theirs.node)
             check_hello(self.greeting, theirs, newest, connection.certified, linked_incarnation=linked)
             if theirs.node not in self.links and len(self.links) >= LINKS_MAX:
-                raise PeerError("links", f"this node has {LINKS_MAX} links already")
+                raise PeerError(RejectCode.LINKS, f"this node has {LINKS_MAX} links already")
         except PeerError as error:
-            if error.reason == "run" and theirs.node not in self.links:
+            if error.code is RejectCode.RUN and theirs.node not in self.links:
                 self.strangers.refused(theirs, str(error), self.now())
-            if greeting.dialler is not None and error.reason not in OF_A_LIFE:  # it is not this node's life
-                self._note_refusal(greeting.dialler, theirs.node, error.reason, str(error))
+            if (
+                greeting.dialler is not None and error.code not in INCARNATION_CODES
+            ):  # it is not this node's life
+                self._note_refusal(greeting.dialler, theirs.node, error)
             raise
         same = held is not None and held.peer.incarnation == theirs.incarnation
         if held is not None and same:
@@ -366,7 +365,7 @@ class Mesh:
                 self._refuse_duplicate(connection, greeting, theirs)
                 return
         if held is not None:
-            words = ONE_IS_ENOUGH if same else STARTED_AGAIN
+            words = RejectCode.DUPLICATE.sentence if same else STARTED_AGAIN
             held.connection.close(words)
             self._forget(held.connection, words, replaced=same)
         self._link_up(connection, greeting, theirs, again=same)
@@ -374,14 +373,15 @@ class Mesh:
     def _refuse_duplicate(self, connection: Connection, greeting: _Handshake, theirs: Hello) -> None:
         if greeting.dialler is not None:
             greeting.dialler.met(theirs.node)
-        self._send_reject(connection, PeerError("duplicate", ONE_IS_ENOUGH))
-        connection.close(ONE_IS_ENOUGH)
-        self._forget(connection, ONE_IS_ENOUGH)
+        error = PeerError(RejectCode.DUPLICATE)
+        self._send_reject(connection, error)
+        connection.close(str(error))
+        self._forget(connection, str(error))
 
     def _send_reject(self, connection: Connection, error: PeerError) -> None:
         incarnation = error.newest if isinstance(error, BehindError) else 0
-        node, words = self.greeting.node, str(error)[:WORDS_MAX]
-        reject = Reject(node=node, code=error.reason, words=words, incarnation=incarnation)
+        node, details = self.greeting.node, error.details[:TEXT_MAX]
+        reject = Reject(node=node, code=error.code, details=details, incarnation=incarnation)
         connection.send(pack_message(reject))
 
     def _link_up(self, connection: Connection, greeting: _Handshake, theirs: Hello, *, again: bool) -> None:
@@ -391,7 +391,7 @@ class Mesh:
         self._handshakes.end(connection)
         peer = Origin(theirs.node, theirs.incarnation)
         closed = asyncio.get_running_loop().create_future()
-        link = Link(peer, theirs.name, theirs.share, connection, self.now(), closed)
+        link = Link(peer, theirs.name, theirs.rank, connection, self.now(), closed)
         self.links[theirs.node] = link
         self._by_connection[connection] = link
         self.strangers.linked(theirs.node)
@@ -413,32 +413,32 @@ class Mesh:
 
     def _rejected(self, message: object, dialler: AddressDialer | None, connection: Connection) -> None:
         assert isinstance(message, Reject)
+        error = message.to_error()
         if dialler is not None:
-            self._note_refusal(dialler, message.node, message.code, message.words, message.incarnation)
-        elif message.code != "duplicate":
-            log.warning("%s closed the link: %s", self._describe(connection), message.words)
-            self.dropped.count_told("rejected by peer", message.code)
-        if dialler is None and message.code in OF_A_LIFE:  # it has dialled, and refuses this life's WELCOME
-            words = f"{self._describe(connection)}: {message.words}"
-            self.host.refused_by_peer(message.code, words, message.incarnation, listed=False)
-        connection.close(message.words)
-        self._forget(connection, message.words)
+            self._note_refusal(dialler, message.node, error, message.incarnation)
+        elif error.code is not RejectCode.DUPLICATE:
+            log.warning("%s closed the link: %s", self._describe(connection), error)
+            self.dropped.count_told("rejected by peer", error.label)
+        if dialler is None and error.code in INCARNATION_CODES:  # it has dialled, and refuses the WELCOME
+            words = f"{self._describe(connection)}: {error}"
+            self.host.refused_by_peer(error.code, words, message.incarnation, listed=False)
+        connection.close(str(error))
+        self._forget(connection, str(error))
 
-    def _note_refusal(
-        self, dialler: AddressDialer, node: int, code: str, words: str, newest: int = 0
-    ) -> None:
-        dialler.words = words
-        if code == "duplicate":
+    def _note_refusal(self, dialler: AddressDialer, node: int, error: PeerError, newest: int = 0) -> None:
+        code, words = error.code, f"{dialler.called}: {error}"
+        dialler.words = str(error)
+        if code is RejectCode.DUPLICATE:
             dialler.met(node)
         elif dialler.hinted is not None:
-            self.dropped.count_told("hint", code)  # whoever told of it may be wrong, and this node right
-            if code in OF_A_LIFE:
-                self.host.refused_by_peer(code, f"{dialler.called}: {words}", newest, listed=False)
-        elif code == "self" and node == self.greeting.node:
+            self.dropped.count_told("hint", error.label)  # the hint may be wrong, and this node right
+            if code in INCARNATION_CODES:
+                self.host.refused_by_peer(code, words, newest, listed=False)
+        elif code is RejectCode.SELF and node == self.greeting.node:
             dialler.ourselves = True
             log.info("%s is this node itself, skipped", dialler.called)
         else:
-            self.host.refused_by_peer(code, f"{dialler.called}: {words}", newest, listed=True)
+            self.host.refused_by_peer(code, words, newest, listed=True)
 
     # -- bookkeeping
 

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from p2psgd.base.errors import ExitCode, PeerError
+from p2psgd.base.errors import ExitCode
 from p2psgd.core.frontier import TOLD_MAX
-from p2psgd.net.handshake import BEHIND, OF_A_LIFE, SUPERSEDED
+from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # Peers do not want this node: is it the one that is wrong?
@@ -28,8 +28,8 @@ from p2psgd.net.handshake import BEHIND, OF_A_LIFE, SUPERSEDED
 # - 1 times.
 
 
-IDENTITY: Final = "identity"  # code: another daemon with this node's id answers there
-OUR_FAULT: Final = frozenset({"run", IDENTITY, "protocol"})  # codes of REJECT that waiting does not mend
+# Codes of REJECT that waiting does not mend.
+OUR_FAULT: Final = frozenset({RejectCode.RUN, RejectCode.IDENTITY, RejectCode.PROTOCOL})
 LIVES_MAX: Final = 4  # of one process: a clone may be in the way once or twice, more is no accident
 # A peer closes the link to a dead life after four failure timeouts, and says SUPERSEDED to the next life
 # until then.
@@ -63,7 +63,7 @@ class Rejections:
         self._ever_linked = False
         self._ever_admitted = False
         self._timer: asyncio.TimerHandle | None = None
-        self._told: dict[str, str] = {}  # words by code, since the last judgement,
+        self._told: dict[RejectCode, str] = {}  # words by code, since the last judgement,
         self._newest = 0  # the highest incarnation told with BEHIND that can be believed,
         self._elsewhere = False  # somebody, also one who does not count, has told of a life that runs
         self._superseded_since: float | None = None
@@ -76,21 +76,23 @@ class Rejections:
         """This life is a member of the run."""
         self._ever_admitted = True
 
-    def refused(self, code: str, words: str, newest: int = 0, *, listed: bool = True) -> None:
+    def refused(self, code: RejectCode, words: str, newest: int = 0, *, listed: bool = True) -> None:
         """A peer has sent REJECT, or this node has refused it. `newest`: the incarnation that came with it.
         `listed`: this node has dialled it, as its list says; others can only make it begin again.
         """
-        self._elsewhere |= code in (SUPERSEDED, IDENTITY)
-        if code == BEHIND:
+        self._elsewhere |= code in (RejectCode.SUPERSEDED, RejectCode.IDENTITY)
+        if code is RejectCode.BEHIND:
             counts = newest > self._incarnation and (listed or self._may_go_above(newest))
         else:
-            counts = listed and (code == SUPERSEDED or (code in OUR_FAULT and not self._ever_linked))
+            counts = listed and (
+                code is RejectCode.SUPERSEDED or (code in OUR_FAULT and not self._ever_linked)
+            )
         if not counts:
             return
         self._told[code] = words
-        if code == BEHIND and newest <= TOLD_MAX:
+        if code is RejectCode.BEHIND and newest <= TOLD_MAX:
             self._newest = max(self._newest, newest)
-        if code == SUPERSEDED and self._superseded_since is None:
+        if code is RejectCode.SUPERSEDED and self._superseded_since is None:
             self._superseded_since = asyncio.get_running_loop().time()
         self._wait()
 
@@ -110,15 +112,17 @@ class Rejections:
     def _judge(self) -> None:
         told, newest, elsewhere = self._told, self._newest, self._elsewhere
         self._timer, self._told, self._newest, self._elsewhere = None, {}, 0, False
-        if SUPERSEDED not in told or self._linked_now():
+        if RejectCode.SUPERSEDED not in told or self._linked_now():
             self._superseded_since = None
         if self._linked_now():
             return
-        if SUPERSEDED in told:
-            self._judge_superseded(told[SUPERSEDED])
-        elif BEHIND in told and not elsewhere:
-            self._judge_behind(newest, told[BEHIND])
-        elif not self._ever_linked and (ours := [told[code] for code in told if code not in OF_A_LIFE]):
+        if RejectCode.SUPERSEDED in told:
+            self._judge_superseded(told[RejectCode.SUPERSEDED])
+        elif RejectCode.BEHIND in told and not elsewhere:
+            self._judge_behind(newest, told[RejectCode.BEHIND])
+        elif not self._ever_linked and (
+            ours := [told[code] for code in told if code not in INCARNATION_CODES]
+        ):
             self._fail(f"no peer accepts this node: {ours[-1]}", ExitCode.CONFIGURATION)
 
     def _judge_superseded(self, words: str) -> None:
@@ -173,9 +177,9 @@ class DropCounters(collections.Counter[str]):
         if reason in self or len(self) < REASONS_MAX:
             self[reason] += 1
 
-    def count_told(self, how: str, code: str) -> None:
+    def count_told(self, how: str, label: str) -> None:
         """Once more, for a reason that a peer named; after TOLD_MAX kinds others are "other"."""
-        reason = f"{how}: {code}"[:REASON_CHARACTERS_MAX]
+        reason = f"{how}: {label}"[:REASON_CHARACTERS_MAX]
         if reason not in self._told:
             if len(self._told) < TOLD_KINDS_MAX:
                 self._told.add(reason)
@@ -206,8 +210,8 @@ class DropLog:
         """The connection of `who`, which ends with the address and port it came from, is dropped."""
         more = self._due(who, error, now)
         if more is not None:
-            about = {"fields": {"kind": "dropped", "reason": error.reason, "address": who}}
-            log.warning("dropped %s: %s: %s%s", who, error.reason, error, more, extra=about)
+            about = {"fields": {"kind": "dropped", "reason": error.label, "address": who}}
+            log.warning("dropped %s: %s: %s%s", who, error.label, error, more, extra=about)
 
     def looked_at(self, address: str, answer: PeerError, now: float) -> None:
         """A doctor has asked, and its connection ends with the answer: no fault of anybody."""

@@ -12,7 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.base.errors import ExitCode, PeerError, UsageError, cannot
+from p2psgd.base.errors import ExitCode, UsageError, cannot
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # Mutual TLS between the nodes of a run: its certificate authority, a node's certificate and key, and the
@@ -231,7 +232,9 @@ def peer_of(ssl_object: ssl.SSLObject | ssl.SSLSocket) -> CertifiedPeer:
     certificate = ssl_object.getpeercert()
     peer = None if certificate is None else _named_in(certificate)
     if peer is None:
-        raise PeerError("certificate", "its certificate is of this run's CA, but names no node")
+        raise PeerError(
+            RejectCode.TLS, "its certificate is of this run's CA, but names no node", label="certificate"
+        )
     return peer
 
 
@@ -393,17 +396,19 @@ def refusal(error: ssl.SSLError) -> PeerError:
     """What to count it under, and what to tell people."""
     name = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return PeerError(*_VERIFIED.get(error.verify_code, _WRONG_CA))
+        label, words = _VERIFIED.get(error.verify_code, _WRONG_CA)
+        return PeerError(RejectCode.TLS, words, label=label)
     if name in _TOLD:
-        reason, words = _TOLD[name]
-        return PeerError(f"rejected by peer: {reason}", words)
+        label, words = _TOLD[name]
+        return PeerError(RejectCode.TLS, words, label=f"rejected by peer: {label}")
     if "_ALERT_" in name and "CERTIFICATE" in name:
         words = "it does not accept this node's certificate: its log says why; are the clocks of both right?"
-        return PeerError("rejected by peer: certificate", words)
+        return PeerError(RejectCode.TLS, words, label="rejected by peer: certificate")
     if "_ALERT_" in name:
         what = name.partition("_ALERT_")[2].replace("_", " ").lower()
-        return PeerError("rejected by peer: TLS", f"it ended TLS: {what}")
+        return PeerError(RejectCode.TLS, f"it ended TLS: {what}", label="rejected by peer: TLS")
     if name in _FOUND:
-        return PeerError(*_FOUND[name])
+        label, words = _FOUND[name]
+        return PeerError(RejectCode.TLS, words, label=label)
     what = name.replace("_", " ").lower() or "an error without a name"
-    return PeerError("TLS", f"its TLS cannot be understood: {what}")
+    return PeerError(RejectCode.TLS, f"its TLS cannot be understood: {what}")

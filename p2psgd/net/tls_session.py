@@ -14,8 +14,8 @@ from __future__ import annotations
 import ssl
 from typing import Final, cast
 
-from p2psgd.base.errors import PeerError
 from p2psgd.net.tls import CertifiedPeer, peer_of, refusal
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # All that a peer may send before its handshake is done. It needs less than 2 KiB; HELLO may follow at once.
 HANDSHAKE_BYTES_MAX: Final = 8 * 1024
@@ -57,7 +57,7 @@ class Session:
             if self.peer is None and self._before > HANDSHAKE_BYTES_MAX:
                 self.failed = True
                 words = f"more than {HANDSHAKE_BYTES_MAX} bytes came before its TLS handshake was done"
-                raise PeerError("long handshake", words)
+                raise PeerError(RejectCode.TLS, words, label="long handshake")
 
     def shake_hands(self) -> None:
         """Begin the handshake, or go on with it; PeerError if it fails, and then `take` has the alert."""
@@ -78,7 +78,7 @@ class Session:
         count = self._read_into(buffer)
         self._answered += self._outgoing.pending - before
         if self._answered > ANSWERS_BYTES_MAX:
-            raise PeerError("TLS", "it asks for new keys again and again")
+            raise PeerError(RejectCode.TLS, "it asks for new keys again and again")
         return count
 
     def _read_into(self, buffer: memoryview) -> int:

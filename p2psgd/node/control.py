@@ -143,7 +143,7 @@ class NodeControl:
         hosts = self._node.hosts
         if self._node.options.share is not None:
             return self._node.options.share
-        alone = not hosts.peers and self._node.options.founders_of(0) == 1
+        alone = not hosts.peers and self._node.options.bootstrap_expect_of(0) == 1
         return (0, 1) if alone else hosts.share if hosts.peers else None
 
     def outbox_taken(self, taken: Sequence[Given]) -> None:

@@ -115,7 +115,7 @@ class NodeRun(Run):
         """
         self._options = options
         self._events = node_log.events
-        self._founders = options.founders_of(others)
+        self._bootstrap_expect = options.bootstrap_expect_of(others)
         spec, me, timing = opened.spec, identity.origin, Timing(options.failure_timeout_s)
         mode = known_mode(spec)
         store = _make_store(options)
@@ -128,7 +128,7 @@ class NodeRun(Run):
             coordinates=opened.coordinates,
             now=now(),
             timing=timing,
-            founders=self._founders,
+            bootstrap_expect=self._bootstrap_expect,
             votes=opened.votes,
             restored=opened.restored,
             log_budget_bytes=options.log_budget_bytes,
@@ -161,7 +161,7 @@ class NodeRun(Run):
         )
         session.handle = self.handle
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, node_log=node_log)
-        self._shares = Shares(greeting.share, node_log)
+        self._shares = Shares(greeting.rank, node_log)
         self.rejections = Rejections(
             options.failure_timeout_s,
             incarnation=me.incarnation,
@@ -181,8 +181,8 @@ class NodeRun(Run):
         """Check incarnations, known peers, and the list, then do what is due in the run itself."""
         self._look_at_lives()
         self.peers.pass_time()
-        if (nodes := self._options.founders_of(self.mesh.dialer.others)) != self._founders:
-            self._founders = nodes
+        if (nodes := self._options.bootstrap_expect_of(self.mesh.dialer.others)) != self._bootstrap_expect:
+            self._bootstrap_expect = nodes
             self.handle(BootstrapExpectChanged(nodes))
         super().pass_time(loop_lag_s)
 

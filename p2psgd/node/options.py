@@ -12,9 +12,9 @@ from p2psgd.net.address import Address
 class NodeOptions:
     """`failure_timeout_s` is the one time setting; all others derive from it. `control`: the control socket,
     if not in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
-    without one a node listens on loopback only, unless `insecure_plaintext`. `founders`: how many nodes found
-    the run, if not those of the list; `advertise`: where others are told to dial this node; `share`: (i, n),
-    of the data, if not by the place in the list.
+    without one a node listens on loopback only, unless `insecure_plaintext`. `bootstrap_expect`: how many
+    nodes bootstrap the run, if not those of the list; `advertise`: where others are told to dial this node;
+    `share`: (i, n), of the data, if not by the place in the list.
     """
 
     peers: Path | None
@@ -25,7 +25,7 @@ class NodeOptions:
     name: str | None = None
     tls: Path | None = None
     insecure_plaintext: bool = False
-    founders: int | None = None
+    bootstrap_expect: int | None = None
     advertise: Address | None = None
     share: tuple[int, int] | None = None
     zeroconf: bool = False
@@ -36,12 +36,12 @@ class NodeOptions:
     log_budget_bytes: int = 256 * 1024 * 1024
     store_budget_bytes: int = 1024 * 1024 * 1024
 
-    def founders_of(self, others: int) -> int:
+    def bootstrap_expect_of(self, others: int) -> int:
         """How many nodes found the run, this one included, when a list names so many others.
 
         With zeroconf others are expected, though nobody knows how many, so none founds a run alone.
         """
-        return self.founders or max(1 + others, 2 if self.zeroconf else 1)
+        return self.bootstrap_expect or max(1 + others, 2 if self.zeroconf else 1)
 
     @property
     def control_place(self) -> Path:

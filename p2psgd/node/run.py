@@ -51,6 +51,7 @@ from p2psgd.observe.text import unfounded_words
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.reject import RejectCode
 
 # ----------------------------------------------------------------------------
 # The clock that a replica goes by.
@@ -100,7 +101,7 @@ class Network(Protocol):
     def send(self, peer: Origin, frame: bytes) -> None: ...
     def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None: ...
     def report_drained(self, peer: Origin) -> None: ...
-    def drop(self, peer: Origin, reason: str, words: str) -> None: ...
+    def drop(self, peer: Origin, code: RejectCode, details: str) -> None: ...
 
 
 class Disk(Protocol):
@@ -171,7 +172,7 @@ class Executor:
                 case ReportDrained():
                     self._network.report_drained(effect.peer)
                 case Drop():
-                    self._network.drop(effect.peer, effect.reason, effect.words)
+                    self._network.drop(effect.peer, effect.code, effect.details)
                 case Yield():
                     self._call_soon(self.handle, Resumed())
                 case OpenRound():

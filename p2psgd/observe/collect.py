@@ -196,7 +196,7 @@ def view_status(replica: ReplicaView) -> ViewStatus:
     view, told = replica.view, {member.origin: member for member in replica.members}
     return ViewStatus(
         number=view.number,
-        founding=f"{view.founding:016x}",
+        cluster_id=f"{view.cluster_id:016x}",
         member=replica.me in view,
         members=[_member(origin, replica, told.get(origin)) for origin in view.members[:ROWS_MAX]],
         members_total=len(view.members),
@@ -237,7 +237,7 @@ def ring_status(replica: ReplicaView) -> RingStatus | None:
         payload=parse_mode(replica.spec.mode).payload,
         order=[replica.name_of(node) for node in ring.order[:ROWS_MAX]],
         nodes=len(ring.order),
-        attempt=state.attempt,
+        generation=state.generation,
         running=state.running,
         active=state.active,
         contributed=state.contributed,

@@ -80,13 +80,13 @@ class OwnCompression:
 
     def count(self, update: OwnUpdateMade) -> None:
         """Add one more update."""
-        words, made = update.words, max(update.mini_batch - self._mini_batch, 0)
+        words, made = update.words, max(update.steps - self._mini_batch, 0)
         if made:
             if self._mini_batches_made == RECENT_MINI_BATCHES:
                 self._older.add(self._previous)
                 self._previous, self._current = self._current, Tally.empty(len(self._tensors))
                 self._mini_batches_made = 0
-            self._mini_batch = update.mini_batch
+            self._mini_batch = update.steps
             self._mini_batches_made += 1
         measured, tally = codec.measure(update.payload, len(words), self._coordinates), self._current
         for name in MEASURED:
@@ -100,7 +100,7 @@ class OwnCompression:
         self._places[1 : 1 + len(self._firsts)] = words.searchsorted(self._firsts)
         counts = self._places[1:] - self._places[:-1]
         tally.tensor_indices += counts
-        tally.tensor_steps[counts > 0] = update.step
+        tally.tensor_steps[counts > 0] = update.magnitude
 
     def total(self) -> Tally:
         """Return the sums over all updates."""

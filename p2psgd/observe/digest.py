@@ -33,12 +33,12 @@ class Row(Protocol):
     @property
     def sequence(self) -> int: ...
     @property
-    def mini_batch(self) -> int: ...
+    def steps(self) -> int: ...
 
 
 def count_applied(row: Row) -> int:
     """Return the updates of this origin; of a dense ring, whose row's sequence bears the view too, rounds."""
-    return row.mini_batch if is_ring(row) else row.sequence
+    return row.steps if is_ring(row) else row.sequence
 
 
 def is_ring(row: Row) -> bool:
@@ -79,14 +79,14 @@ class PeerReport(Part):
 
 
 class DigestReport(Part):
-    """A node answers with this. `founders`: how many nodes bootstrap the run, this one included."""
+    """A node answers with this. `bootstrap_expect`: how many nodes bootstrap the run, this one included."""
 
     node: str = "?"
     id: str = ""
     digest: str = "?"
     failure_timeout_s: float = 0.0
     view: int = 0
-    founders: int = 0
+    bootstrap_expect: int = 0
     ready: bool = False
     waits: str = ""
     updates: int = 0
@@ -114,7 +114,7 @@ def report_digest(replica: ReplicaView) -> DigestReport:
         digest=f"{replica.digest:016x}",
         failure_timeout_s=replica.failure_timeout_s,
         view=replica.view.number,
-        founders=replica.founders,
+        bootstrap_expect=replica.bootstrap_expect,
         ready=replica.ready,
         waits=replica.waits,
         updates=sum(map(count_applied, rows)),

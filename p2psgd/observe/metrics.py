@@ -182,7 +182,7 @@ def _ring(status: NodeStatus) -> Iterator[Metric]:
         yield _one("ring_nodes", "Members around the ring.", ring.nodes)
         yield _one("ring_running", "1 if a round is under way.", ring.running)
         yield _one("ring_waiting", "1 if a member is waited for.", bool(ring.waiting_for))
-        yield _one("ring_since_seconds", "Since the last round or attempt.", ring.since_s)
+        yield _one("ring_since_seconds", "Since the last round or generation.", ring.since_s)
 
 
 def _log(status: NodeStatus) -> Iterator[Metric]:

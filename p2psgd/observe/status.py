@@ -220,7 +220,7 @@ class ViewStatus(Part):
     """The latest view that was decided; number 0: none yet."""
 
     number: int = 0
-    founding: str = ""
+    cluster_id: str = ""
     member: bool = False
     members: Sequence[MemberStatus] = ()
     members_total: int = 0
@@ -315,14 +315,14 @@ class RingStatus(Part):
 
     round: int = Field(0, description="the last complete one")
     payload: str = "?"
-    order: Sequence[str] = Field((), description="members of the last attempt, around the ring")
+    order: Sequence[str] = Field((), description="members of the last generation, around the ring")
     nodes: int = 0
-    attempt: int = Field(0, description="of this view; 0: none yet")
+    generation: int = Field(0, description="of this view; 0: none yet")
     running: bool = False
     active: bool = Field(False, description="this node has a trainer that takes part")
     contributed: bool = Field(False, description="it has given its share of the round under way")
     waiting_for: str = ""
-    since_s: Tenths = Field(0.0, description="since the last round, or since the attempt began or ended")
+    since_s: Tenths = Field(0.0, description="since the last round, or since the generation began or ended")
 
     @property
     def wait(self) -> str:

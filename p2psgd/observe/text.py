@@ -408,8 +408,10 @@ def ring_lines(ring: RingStatus | None) -> Iterator[Line]:
     if ring is None:
         return
     facts = [f"{ring.payload}, round {grouped(ring.round)} is complete"]
-    if ring.attempt:
-        facts.append(f"attempt {ring.attempt} of this view {'is under way' if ring.running else 'has ended'}")
+    if ring.generation:
+        facts.append(
+            f"generation {ring.generation} of this view {'is under way' if ring.running else 'has ended'}"
+        )
     yield Line(
         "ring", ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
     )
@@ -435,7 +437,7 @@ def ring_words(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _order(ring: RingStatus) -> str:
-    """Return the members around the ring; empty before the first attempt."""
+    """Return the members around the ring; empty before the first generation."""
     more = max(ring.nodes, len(ring.order)) - NAMED_MAX
     return " > ".join(ring.order[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 

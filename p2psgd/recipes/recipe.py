@@ -22,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.data.store import is_url
 from p2psgd.recipes.model import Activation
-from p2psgd.wire.codec import STEP_MAX
+from p2psgd.wire.codec import MAGNITUDE_MAX
 from p2psgd.wire.mode import Mode
 
 BUILT_IN_DATA = ("speech-small", "digits")
@@ -264,11 +264,11 @@ def _check_step(recipe: Recipe, where: str) -> None:
     if recipe.tau is None:
         return
     step = round(recipe.learning_rate * recipe.tau / recipe.quantum)
-    if not 1 <= step <= STEP_MAX:
+    if not 1 <= step <= MAGNITUDE_MAX:
         change = "lower" if step < 1 else "raise"
         _refuse(
             f"{where}: tau = {recipe.tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
-            f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {STEP_MAX}: "
+            f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {MAGNITUDE_MAX}: "
             f"{change} quantum_log2, or change tau"
         )
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, PeerError, words_of
+from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, check_limits
 from p2psgd.core.update_log import Tail, UnreadableTailError
@@ -29,6 +29,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
 from p2psgd.wire.messages import Sequence as SequenceNumber
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import ROUND_MAX
 from p2psgd.wire.update import UpdateHeader, parse_update
 
@@ -79,7 +80,7 @@ class Row(NamedTuple):
     incarnation: U64
     sequence: SequenceNumber
     digest: U64
-    mini_batch: U64
+    steps: U64
 
 
 class Part(NamedTuple):
@@ -168,7 +169,7 @@ class CheckpointMeta(BaseModel):
     @property
     def frontier(self) -> list[FrontierRow]:
         """The rows as the core takes them: all durable here, nothing known of anybody's log."""
-        return [FrontierRow(*row[:4], durable=row.sequence, mini_batch=row.mini_batch) for row in self.rows]
+        return [FrontierRow(*row[:4], durable=row.sequence, steps=row.steps) for row in self.rows]
 
     @cached_property
     def _sequences(self) -> dict[tuple[int, int], int]:
@@ -344,7 +345,7 @@ class Checkpoint:
                 shards=self.spec.shards,
                 node=self.origin.node,
                 incarnation=self.origin.incarnation,
-                rows=tuple(Row(*row[:4], row.mini_batch) for row in sorted(self.rows)),
+                rows=tuple(Row(*row[:4], row.steps) for row in sorted(self.rows)),
                 digest=self.digest,
                 trainer=None if trainer is None else _describe_trainer(trainer),
                 tail_bytes=self.tail_bytes,

@@ -143,7 +143,7 @@ def _take_back(checkpoint: Checkpoint, sent: Mapping[tuple[Origin, int], bytes])
             header, payload = parse_update(body, spec.coordinates)
             words = codec.decode(payload, header.count, spec.coordinates)
             of_weights = words[: words.searchsorted(spec.weights << 1)]  # shard counts have no residual
-            _shrink(checkpoint.trainer.residual, of_weights, header.step * spec.quantum)
+            _shrink(checkpoint.trainer.residual, of_weights, header.magnitude * spec.quantum)
 
 
 def _shrink(residual: NDArray[np.float32], words: NDArray[np.uint32], amount: float) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from p2psgd.base.errors import ExitCode, P2psgdError, PeerError, UsageError, words_of
+from p2psgd.base.errors import ExitCode, P2psgdError, UsageError, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, name_run
 from p2psgd.storage.checkpoint import CheckpointMeta, is_whole
@@ -31,6 +31,7 @@ from p2psgd.wire.frames import (
     pack_frame,
 )
 from p2psgd.wire.messages import unpack_map
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class _View(BaseModel):
     members: Annotated[tuple[tuple[U64, U64], ...], Field(max_length=MEMBERS_MAX)]
     since: Annotated[tuple[U64, ...], Field(max_length=MEMBERS_MAX)]
     forbidden: Annotated[tuple[U64, ...], Field(max_length=MEMBERS_MAX)]
-    founding: U64
+    cluster_id: U64
 
 
 class _Votes(BaseModel):
@@ -126,13 +126,13 @@ def _pack_view(view: View) -> Fields:
         "members": view.members,
         "since": view.since,
         "forbidden": sorted(view.forbidden),
-        "founding": view.founding,
+        "cluster_id": view.cluster_id,
     }
 
 
 def _unpack_view(view: _View) -> View:
     members = tuple(Origin(*member) for member in view.members)
-    return View(view.number, members, frozenset(view.forbidden), view.founding, view.since)
+    return View(view.number, members, frozenset(view.forbidden), view.cluster_id, view.since)
 
 
 def _hash(fields: Any) -> str:

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import p2psgd.wire.cpu_paths  # noqa: F401 (importing it chooses the path that runs)
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import _native
 from p2psgd.wire._native import Precision, Status
+from p2psgd.wire.reject import PeerError, RejectCode
 
 WEIGHTS_MAX: Final = _native.WEIGHTS_MAX  # 2**31: an index has 31 bits
 COUNTS_PER_SHARD: Final = 2  # of a replica: how many nodes hold a shard, and how often it was used
 BLOCK_GAPS: Final = _native.BLOCK_GAPS  # 512 gaps in a block of a payload
 RICE_MAX: Final = _native.RICE_MAX  # 24, the largest Rice parameter
-STEP_MAX: Final = _native.STEP_MAX  # 2**20 quanta in one update
+MAGNITUDE_MAX: Final = _native.STEP_MAX  # 2**20 quanta in one update
 TOGETHER_MAX: Final = _native.TOGETHER_MAX  # 4096 updates in one call that applies many together
 COORDINATE_MAX: Final = 2**24  # float32 holds every integer up to here; past it replicas would differ
 COORDINATE_WARN: Final = 2**23  # half of the way there
@@ -128,7 +128,7 @@ def measure(payload: bytes | bytearray | memoryview, count: int, weights: int) -
 
 def _count_refusal(count: int, weights: int) -> PeerError:
     allowed = f"1 to {indices_max(weights)} for {weights} weights"
-    return PeerError("payload", f"a payload of {count} indices, allowed are {allowed}")
+    return PeerError(RejectCode.PAYLOAD, f"a payload of {count} indices, allowed are {allowed}")
 
 
 def _refusal(
@@ -137,10 +137,12 @@ def _refusal(
     """What is wrong with a payload."""
     length = len(payload)
     if status is Status.TRAILING_BYTES:
-        return PeerError("payload", f"{where} of the payload's {length} bytes follow its {count} indices")
+        return PeerError(
+            RejectCode.PAYLOAD, f"{where} of the payload's {length} bytes follow its {count} indices"
+        )
     what = _FAULTS.get(status, f"holds an index that is not below the {weights} weights")
     place = "dense" if payload[:1] == _DENSE else f"block {where}"
-    return PeerError("payload", f"the payload of {count} indices in {length} bytes {what} ({place})")
+    return PeerError(RejectCode.PAYLOAD, f"the payload of {count} indices in {length} bytes {what} ({place})")
 
 
 def residual_pass(
@@ -176,28 +178,28 @@ def _bits(delta: NDArray[Any]) -> tuple[Precision, NDArray[Any]]:
     return precision, delta if precision is Precision.FLOAT32 else delta.view(np.uint16)
 
 
-apply_coordinates = _native.apply_coordinates  # (coordinates, words, step)
-"""Add or subtract `step` quanta at every word's index; returns the largest |coordinate| touched, where.
+apply_coordinates = _native.apply_coordinates  # (coordinates, words, magnitude)
+"""Add or subtract `magnitude` quanta at every word's index; returns the largest |coordinate| touched, where.
 
-(0, 0) for no words. ValueError, with nothing changed, for an index outside or a step not within 1 to
-STEP_MAX. Beyond COORDINATE_MAX float32 copies would no longer be exact: the caller compares and stops.
+(0, 0) for no words. ValueError, with nothing changed, for an index outside or a magnitude not within 1 to
+MAGNITUDE_MAX. Beyond COORDINATE_MAX float32 copies would no longer be exact: the caller compares and stops.
 """
 
 
 apply_weights = _native.apply_weights  # (weights, words, amount)
-"""Add or subtract `amount` = step * quantum, positive and exact in float32, at every word's index.
+"""Add or subtract `amount` = magnitude * quantum, positive and exact in float32, at every word's index.
 
 ValueError, with nothing changed, for an index outside.
 """
 
 
 apply_coordinates_together = _native.apply_coordinates_together  # (coordinates, updates)
-"""Apply many updates, (words, step) each, with the result of one after the other, but faster.
+"""Apply many updates, (words, magnitude) each, with the result of one after the other, but faster.
 
 At most TOGETHER_MAX of them. The weights are walked once, range by range, with all updates' words in a
 range: fast if words are sorted by index, as `decode` gives them. Returns the largest |coordinate| that
 any word left, and the least index that had it; (0, 0) for no words. ValueError, with nothing changed,
-for any index outside or step not within 1 to STEP_MAX.
+for any index outside or magnitude not within 1 to MAGNITUDE_MAX.
 """
 
 
@@ -205,8 +207,8 @@ apply_weights_together = _native.apply_weights_together  # (weights, updates)
 """The same for a working copy: (words, amount) each, amounts as for `apply_weights`."""
 
 
-digest_words = _native.digest_words  # (words, step, key)
-"""What an update adds to a replica's digest: sum(+-step * h(index)) mod 2**64.
+digest_words = _native.digest_words  # (words, magnitude, key)
+"""What an update adds to a replica's digest: sum(+-magnitude * h(index)) mod 2**64.
 
 h(i) = splitmix64 finalizer of (key + (i + 1) * 0x9E3779B97F4A7C15) mod 2**64, made odd; `key` is the
 run's.

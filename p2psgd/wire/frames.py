@@ -14,20 +14,20 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError, RejectCode
 
 
 class FrameType(enum.IntEnum):
-    """Numbers on the wire; APPEND ONLY."""
+    """Numbers on the wire; APPEND ONLY. 23 was never in a release and is free."""
 
     HELLO = 1
     WELCOME = 2
     REJECT = 3
     UPDATE = 4
     STATUS = 5
-    NEED = 6
-    GAP = 7
+    FETCH = 6
+    TRIMMED = 7
     GOODBYE = 8
     PREPARE = 9
     PROMISE = 10
@@ -55,7 +55,6 @@ VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidd
 TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
 CHUNK_BYTES_MAX: Final = 1024 * 1024  # of a snapshot
 NUMBERS_BYTES_MAX: Final = 2 * 1024 * 1024  # in one RING_CHUNK
-ORDER_BYTES_MAX: Final = 16 * 1024  # a RING_BEGIN of 1,024 members
 PEERS_BYTES_MAX: Final = 28 * 1024  # addresses of 1,024 members
 RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK carries
 BUFFER_BYTES: Final = (
@@ -81,7 +80,6 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.SNAPSHOT_META: TABLE_BYTES_MAX,
         FrameType.SNAPSHOT_CHUNK: CHUNK_BYTES_MAX,
         FrameType.SNAPSHOT_TAIL: update,
-        FrameType.RING_BEGIN: ORDER_BYTES_MAX,
         FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + update,
         FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
         FrameType.PEERS: PEERS_BYTES_MAX,
@@ -184,9 +182,11 @@ class FrameReader:
         """What is wrong with a frame's prefix."""
         frame_type = _TYPES.get(number)
         if frame_type is None:
-            return PeerError("frame type", f"frame type {number} is not known")
+            return PeerError(RejectCode.FRAME_TYPE, f"frame type {number} is not known")
         limit = self._limits.get(frame_type)
         if limit is None:
-            return PeerError("frame order", f"a {frame_type.name} frame is not allowed at this point")
+            return PeerError(
+                RejectCode.FRAME_ORDER, f"a {frame_type.name} frame is not allowed at this point"
+            )
         words = f"a {frame_type.name} frame of {length} bytes, allowed are 1 to {limit}"
-        return PeerError("frame length", words)
+        return PeerError(RejectCode.FRAME_LENGTH, words)

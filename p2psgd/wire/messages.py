@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import Body, FrameType, pack_frame
+from p2psgd.wire.reject import PeerError, RejectCode, rejection
 from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
 
 __all__ = [
@@ -21,18 +21,17 @@ __all__ = [
     "MESSAGES",
     "ORIGINS_MAX",
     "PROTOCOL_VERSION",
+    "TEXT_MAX",
     "U64_MAX",
-    "WORDS_MAX",
     "Accept",
     "Accepted",
     "ConfirmedRow",
+    "Fetch",
     "FrontierRow",
-    "Gap",
     "Goodbye",
     "Hello",
     "MemberRow",
     "Message",
-    "Need",
     "Peers",
     "Prepare",
     "Promise",
@@ -43,6 +42,7 @@ __all__ = [
     "SnapshotMeta",
     "SnapshotRequest",
     "Status",
+    "Trimmed",
     "ViewNews",
     "Welcome",
     "pack_confirmed",
@@ -50,13 +50,11 @@ __all__ = [
     "pack_members",
     "pack_message",
     "pack_nodes",
-    "pack_order",
     "parse_confirmed",
     "parse_frontier",
     "parse_members",
     "parse_message",
     "parse_nodes",
-    "parse_order",
 ]
 
 
@@ -81,9 +79,9 @@ NODE_BYTES: Final = 8
 class FrontierRow(NamedTuple):
     """One origin's line in a frontier.
 
-    `sequence` is the last contiguous update applied, `digest` the running digest there. `floor`: up to here
-    the sender's log holds none. `durable`: up to here they are in its latest checkpoint. `least`: up to here
-    all members listed in the STATUS's `confirmed`, and the sender, have applied them. `mini_batch`: the
+    `sequence` is the last contiguous update applied, `digest` the running digest there. `trimmed_to`: up to
+    here the sender's log holds none. `durable`: up to here they are in its latest checkpoint. `least`: up to
+    here all members listed in the STATUS's `confirmed`, and the sender, have applied them. `steps`: the
     origin's count of training steps by then. The last four are at most what they belong to and may be 0.
     """
 
@@ -91,14 +89,14 @@ class FrontierRow(NamedTuple):
     incarnation: int
     sequence: int
     digest: int
-    floor: int = 0
+    trimmed_to: int = 0
     durable: int = 0
     least: int = 0
-    mini_batch: int = 0
+    steps: int = 0
 
 
 class MemberRow(NamedTuple):
-    """A member of a view, and the number of the view since which this life has been one without a break."""
+    """A member of a view, and the number of the view since which it has been one without a break."""
 
     node: int
     incarnation: int
@@ -106,8 +104,9 @@ class MemberRow(NamedTuple):
 
 
 class ConfirmedRow(NamedTuple):
-    """A life that the sender hears itself. `view`: the latest that it has told, if it is a member and the
-    sender's frontier is at or above all its floors; else 0, and `least` does not hold for it.
+    """An incarnation from which the sender hears. `view`: the latest that it has reported, if it is a member
+    and the sender's log reaches back to where its log begins, for all origins; else 0, and `least` does not
+    hold for it.
     """
 
     node: int
@@ -128,14 +127,16 @@ def pack_frontier(rows: list[FrontierRow]) -> bytes:
 
 def parse_frontier(table: bytes) -> list[FrontierRow]:
     """The rows of a packed frontier; PeerError unless whole, strictly ascending by origin, each with a
-    sequence of at least 1, and no floor, durable or least beyond it.
+    sequence of at least 1, and no trimmed_to, durable or least beyond it.
     """
     rows = [FrontierRow._make(row) for row in unpack_table(_ROW, table, keys=2, what="frontier")]
-    for _, _, sequence, _, floor, durable, least, _ in rows:
+    for _, _, sequence, _, trimmed_to, durable, least, _ in rows:
         if sequence == 0:
-            raise PeerError("message", "a frontier names an origin of which nothing was applied")
-        if floor > sequence or durable > sequence or least > sequence:
-            raise PeerError("message", "a frontier's row has a floor or acknowledgement beyond its sequence")
+            raise PeerError(RejectCode.MESSAGE, "a frontier names an origin of which nothing was applied")
+        if trimmed_to > sequence or durable > sequence or least > sequence:
+            raise PeerError(
+                RejectCode.MESSAGE, "a frontier's row is trimmed or acknowledged beyond its sequence"
+            )
     return rows
 
 
@@ -170,30 +171,14 @@ def parse_nodes(table: bytes) -> list[int]:
     return [row[0] for row in unpack_table(_NODE, table, keys=1, what="list of nodes")]
 
 
-def pack_order(nodes: Iterable[int]) -> bytes:
-    """Node ids in the order given, 8 bytes each."""
-    return b"".join(_NODE.pack(node) for node in nodes)
-
-
-def parse_order(table: bytes) -> tuple[int, ...]:
-    """The ids; PeerError unless whole and each there once."""
-    if len(table) % _NODE.size:
-        words = f"an order of {len(table)} bytes is not a multiple of {_NODE.size}"
-        raise PeerError("message", words)
-    nodes = tuple(node for (node,) in _NODE.iter_unpack(table))
-    if len(set(nodes)) < len(nodes):
-        raise PeerError("message", "an order names a node twice")
-    return nodes
-
-
 def unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[Any, ...]]:
     """The rows; PeerError unless whole and strictly ascending by their first `keys` columns."""
     if len(table) % row.size:
-        raise PeerError("message", f"a {what} of {len(table)} bytes is not a multiple of {row.size}")
+        raise PeerError(RejectCode.MESSAGE, f"a {what} of {len(table)} bytes is not a multiple of {row.size}")
     rows = list(row.iter_unpack(table))
     named = [each[:keys] for each in rows]
     if any(map(operator.ge, named, named[1:])):
-        raise PeerError("message", f"the rows of a {what} are not in ascending order")
+        raise PeerError(RejectCode.MESSAGE, f"the rows of a {what} are not in ascending order")
     return rows
 
 
@@ -310,11 +295,11 @@ def pack_ip(ip: IPAddress) -> bytes:
 def parse_ip(packed: bytes) -> IPAddress:
     """The address; PeerError if it is not 16 bytes, or none that one node can have."""
     if len(packed) != IP_BYTES:
-        raise PeerError("message", f"an address of {len(packed)} bytes has not {IP_BYTES}")
+        raise PeerError(RejectCode.MESSAGE, f"an address of {len(packed)} bytes has not {IP_BYTES}")
     six = ipaddress.IPv6Address(packed)
     ip = six.ipv4_mapped or six
     if ip.is_unspecified or ip.is_multicast or ip == _BROADCAST:
-        raise PeerError("message", f"{ip} is no address of a node")
+        raise PeerError(RejectCode.MESSAGE, f"{ip} is no address of a node")
     return ip
 
 
@@ -330,7 +315,7 @@ def parse_peers(table: bytes) -> list[PeerRow]:
     rows = []
     for node, ip, port in unpack_table(_PEER, table, keys=1, what="table of peers"):
         if port == 0:
-            raise PeerError("message", "a table of peers has a row with port 0")
+            raise PeerError(RejectCode.MESSAGE, "a table of peers has a row with port 0")
         rows.append(PeerRow(node, parse_ip(ip), port))
     return rows
 
@@ -343,15 +328,15 @@ def parse_peers(table: bytes) -> list[PeerRow]:
 # rows travels as a packed table (see above), and whoever reads a message finds its tables' names here too.
 
 
-PROTOCOL_VERSION: Final = 1
-WORDS_MAX: Final = 900  # code points: with a code, and 4 bytes each, a REJECT still fits its frame
+PROTOCOL_VERSION: Final = 2
+TEXT_MAX: Final = 900  # code points: with a code, and 4 bytes each, a REJECT still fits its frame
 
 U64 = Annotated[int, Field(strict=True, ge=0, le=U64_MAX)]
 # 0 is reserved: origin (0, 0) is a dense ring's
 NodeId = Annotated[int, Field(strict=True, ge=1, le=U64_MAX)]
 Sequence = Annotated[int, Field(strict=True, ge=1, le=U64_MAX)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=64)]
-Words = Annotated[str, Field(strict=True, max_length=WORDS_MAX)]
+Text = Annotated[str, Field(strict=True, max_length=TEXT_MAX)]
 Frontier = Annotated[bytes, Field(strict=True, max_length=ROW_BYTES * ORIGINS_MAX)]
 Confirmed = Annotated[bytes, Field(strict=True, max_length=CONFIRMED_BYTES * MEMBERS_MAX)]
 Members = Annotated[bytes, Field(strict=True, max_length=MEMBER_BYTES * MEMBERS_MAX)]
@@ -369,7 +354,7 @@ class Hello(Message):
     """First frame of the side that dialled: who it is and which run it trains.
 
     `run` is the run's fingerprint; the four fields after it are what the fingerprint covers, as far as they
-    help to say what differs when it does. `label` is the recipe's mark, free to choose. `share` is the part
+    help to say what differs when it does. `label` is the recipe's mark, free to choose. `rank` is the part
     of the data that its trainers take, such as "0/4", empty if it was not told one.
     """
 
@@ -382,7 +367,7 @@ class Hello(Message):
     quantum_log2: Annotated[int, Field(strict=True, ge=-30, le=0)]
     mode: Name
     label: Annotated[str, Field(strict=True, max_length=200)]
-    share: Annotated[str, Field(strict=True, pattern=r"^([0-9]{1,4}/[0-9]{1,4})?$")]
+    rank: Annotated[str, Field(strict=True, pattern=r"^([0-9]{1,4}/[0-9]{1,4})?$")]
 
 
 class Welcome(Hello):
@@ -390,15 +375,21 @@ class Welcome(Hello):
 
 
 class Reject(Message):
-    """Answer to HELLO from a `node` that does not accept it, with the reason; then the connection ends.
+    """Answer to HELLO from a `node` that does not accept it, or the last frame of a link that it ends.
 
-    `incarnation`: the highest that it knows of the receiver, if the code is "behind"; else 0.
+    `code` is a `RejectCode`, perhaps one that only a later version knows; `details` say what exactly was
+    wrong, empty if the code says it all. `incarnation`: the highest that it knows of the receiver, if the
+    code is BEHIND; else 0.
     """
 
     node: U64
-    code: Name
-    words: Words
+    code: Annotated[int, Field(strict=True, ge=0, le=65535)]
+    details: Text
     incarnation: U64
+
+    def to_error(self) -> PeerError:
+        """Return the rejection as an error with a known code and a sentence for people."""
+        return rejection(self.code, self.details)
 
 
 class Status(Message):
@@ -406,23 +397,23 @@ class Status(Message):
     one.
 
     `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
-    none), `founding` that of the run's first view; `ready`: it is a member whose replica is complete;
-    `confirmed` is a packed table of `ConfirmedRow`s; `unwanted` lists the members that a READY sender wants
-    out of that view; `loop_lag_ms` tells how late the sender's loop runs; `ring` is a packed `RingState`,
-    empty in asynchronous mode.
+    none), `cluster_id` the one of the run's first view; `ready`: it is a member whose replica is complete;
+    `confirmed` is a packed table of `ConfirmedRow`s; `evict_requests` lists the members that a READY sender
+    wants out of that view; `loop_lag_ms` tells how late the sender's loop runs; `ring` is a packed
+    `RingState`, empty in asynchronous mode.
     """
 
     frontier: Frontier
     view: U64
-    founding: U64
+    cluster_id: U64
     ready: Annotated[bool, Field(strict=True)]
     confirmed: Confirmed
-    unwanted: Nodes
+    evict_requests: Nodes
     loop_lag_ms: Annotated[int, Field(strict=True, ge=0, le=2**31)]
     ring: Annotated[bytes, Field(strict=True, max_length=STATE_BYTES)]
 
 
-class Need(Message):
+class Fetch(Message):
     """Asks for updates `first`..`last` of one origin from anybody who holds them."""
 
     node: U64
@@ -431,12 +422,12 @@ class Need(Message):
     last: Sequence
 
 
-class Gap(Message):
-    """Answer to NEED: updates up to `floor` of that origin are no longer held."""
+class Trimmed(Message):
+    """Answer to FETCH: updates up to `trimmed_to` of that origin are no longer held."""
 
     node: U64
     incarnation: U64
-    floor: Sequence
+    trimmed_to: Sequence
 
 
 class Goodbye(Message):
@@ -459,7 +450,7 @@ class Promise(Message):
     """Answer to PREPARE: the ballot promised, and the one accepted last with its value.
 
     A ballot higher than the one asked for is a refusal, of a PREPARE or of an ACCEPT. `accepted_round` 0:
-    nothing accepted yet, and `members` and `forbidden` are empty, `founding` is 0.
+    nothing accepted yet, and `members` and `forbidden` are empty, `cluster_id` is 0.
     """
 
     view: Sequence
@@ -469,13 +460,13 @@ class Promise(Message):
     accepted_node: U64
     members: Members
     forbidden: Nodes
-    founding: U64
+    cluster_id: U64
 
     @model_validator(mode="after")
     def _value_iff_accepted(self) -> Self:
         accepted = self.accepted_round > 0
         if bool(self.members) != accepted or (
-            not accepted and (self.accepted_node or self.forbidden or self.founding)
+            not accepted and (self.accepted_node or self.forbidden or self.cluster_id)
         ):
             raise ValueError("an accepted value has members, and without one all its fields are empty")
         return self
@@ -489,7 +480,7 @@ class Accept(Message):
     node: U64
     members: SomeMembers
     forbidden: Nodes
-    founding: U64
+    cluster_id: U64
 
 
 class Accepted(Message):
@@ -506,7 +497,7 @@ class ViewNews(Message):
     view: Sequence
     members: SomeMembers
     forbidden: Nodes
-    founding: U64
+    cluster_id: U64
 
 
 class SnapshotRequest(Message):
@@ -523,26 +514,24 @@ class SnapshotMeta(Message):
 
 
 class SnapshotEnd(Message):
-    """The last word of a snapshot; `words` say why there is none, or are empty if it is whole: then `tail` is
-    how many frames of the sender's log came after the coordinates.
+    """The last frame of a snapshot; `reason` says why there is none, or is empty if it is whole: then `tail`
+    is how many frames of the sender's log came after the coordinates.
     """
 
-    words: Words
+    reason: Text
     tail: U64
 
 
 class RingBegin(Message):
-    """Begins an attempt of a view's ring: goes once around, each node passes it on before all else of it.
+    """Begins a generation of a view's ring: goes once around, each node passes it on before all else of it.
 
-    `order`: the members' node ids, 8 bytes each, little endian, in the ring's order, the sender of the first
-    one first; `round` is the first round of the attempt; `digest` is that of the weights, which all members
-    must have.
+    `round` is the first round of the generation; `digest` is that of the weights, which all members must
+    have. The order of the ring follows from the view.
     """
 
     view: Sequence
-    attempt: Sequence
+    generation: Sequence
     round: Sequence
-    order: Nodes
     digest: U64
 
 
@@ -552,11 +541,11 @@ class RingBucket(Message):
     `offset` and `count` in numbers; `kind`: 0 the changes of the run's weights from `offset` on, 1 an array
     of a script's own, to be summed alone (`offset` 0); `name` and `shape` as its trainer calls it, for
     people. `hop` RESULT_HOP: numbers of a result follow that the receiver did not complete, `contributors`
-    is how many nodes' shares are in it (0 otherwise).
+    is how many nodes' contributions are in it (0 otherwise).
     """
 
     view: Sequence
-    attempt: U64
+    generation: U64
     round: Sequence
     bucket: Annotated[int, Field(strict=True, ge=0, lt=BUCKETS_MAX)]
     kind: Annotated[int, Field(strict=True, ge=0, le=1)]
@@ -585,8 +574,8 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.WELCOME: Welcome,
     FrameType.REJECT: Reject,
     FrameType.STATUS: Status,
-    FrameType.NEED: Need,
-    FrameType.GAP: Gap,
+    FrameType.FETCH: Fetch,
+    FrameType.TRIMMED: Trimmed,
     FrameType.GOODBYE: Goodbye,
     FrameType.PREPARE: Prepare,
     FrameType.PROMISE: Promise,
@@ -619,6 +608,10 @@ def parse_message(frame_type: FrameType, body: Body) -> Message:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise PeerError("message", f"{frame_type.name} field {where!r:.40}: {first['msg']}") from None
+        raise PeerError(
+            RejectCode.MESSAGE, f"{frame_type.name} field {where!r:.40}: {first['msg']}"
+        ) from None
     except ValueError as error:
-        raise PeerError("message", f"the body of a {frame_type.name} is not a valid map: {error}") from None
+        raise PeerError(
+            RejectCode.MESSAGE, f"the body of a {frame_type.name} is not a valid map: {error}"
+        ) from None

@@ -6,16 +6,16 @@ import struct
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
 # What travels in the ring mode, beside RING_BEGIN and RING_BUCKET (messages.py): fixed headers before raw
 # bytes, and the ring's part of a STATUS.
 #
-# A ring frame says in which attempt it belongs: (view, attempt). Whoever is in another attempt drops it
-# before looking further.
+# A ring frame says in which generation it belongs: (view, generation). A node that is in another generation
+# drops it before looking further.
 
 
 _STATE: Final = struct.Struct("<QQBBB")
@@ -29,17 +29,17 @@ RING_CHUNK_BYTES: Final = _CHUNK.size + _CHECKSUM.size
 RESULT_HOP: Final = 2**32 - 1  # a chunk of the result of a round that the receiver did not complete
 BUCKETS_MAX: Final = 4096  # of one round: a bucket is a tensor or some of them
 ROUND_MAX: Final = 2**32 - 1  # a thousand rounds a second for 49 days
-ATTEMPT_MAX: Final = 2**62  # nobody gets there by beginning
+GENERATION_MAX: Final = 2**62  # nobody gets there by beginning
 
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """The sender's standing in its view's ring: `attempt` is the last one that it took part in (0: none in
-    this view), `round` the last round that it completed, `running`: it is in that attempt still, `active`:
-    it has a trainer that takes part, `contributed`: it has given its share of round + 1.
+    """The sender's standing in its view's ring: `generation` is the last one that it took part in (0: none in
+    this view), `round` the last round that it completed, `running`: it is in that generation still, `active`:
+    it has a trainer that takes part, `contributed`: it has given its contribution to round + 1.
     """
 
-    attempt: int
+    generation: int
     round: int
     running: bool
     active: bool
@@ -48,22 +48,23 @@ class RingState:
 
 def pack_ring_state(state: RingState) -> bytes:
     """As it stands in a STATUS."""
-    return _STATE.pack(state.attempt, state.round, state.running, state.active, state.contributed)
+    return _STATE.pack(state.generation, state.round, state.running, state.active, state.contributed)
 
 
 def parse_ring_state(data: bytes) -> RingState:
     """PeerError if it is none."""
     if len(data) != STATE_BYTES:
-        raise PeerError("message", f"a ring state of {len(data)} bytes: it has {STATE_BYTES}")
-    attempt, done, *flags = _STATE.unpack(data)
+        raise PeerError(RejectCode.MESSAGE, f"a ring state of {len(data)} bytes: it has {STATE_BYTES}")
+    generation, done, *flags = _STATE.unpack(data)
     if any(flag > 1 for flag in flags):
-        raise PeerError("message", "a flag of a ring state is neither 0 nor 1")
-    if attempt > ATTEMPT_MAX or done > ROUND_MAX:
+        raise PeerError(RejectCode.MESSAGE, "a flag of a ring state is neither 0 nor 1")
+    if generation > GENERATION_MAX or done > ROUND_MAX:
         raise PeerError(
-            "message", f"a ring state tells of attempt {attempt} and round {done}, which cannot be"
+            RejectCode.MESSAGE,
+            f"a ring state tells of generation {generation} and round {done}, which cannot be",
         )
     running, active, contributed = map(bool, flags)
-    return RingState(attempt, done, running, active, contributed)
+    return RingState(generation, done, running, active, contributed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class RingUpdateHeader:
     """
 
     view: int
-    attempt: int
+    generation: int
     round: int
     node: int
     part: int
@@ -88,25 +89,25 @@ def pack_ring_update(header: RingUpdateHeader, body: bytes | bytearray) -> bytes
 def parse_ring_update(body: bytes | bytearray) -> tuple[RingUpdateHeader, memoryview]:
     """Header and the body of the UPDATE; PeerError if the header cannot be."""
     if len(body) < _UPDATE.size:
-        raise PeerError("ring", f"a part of a round of {len(body)} bytes is shorter than its header")
+        raise PeerError(RejectCode.RING, f"a part of a round of {len(body)} bytes is shorter than its header")
     header, rest = RingUpdateHeader(*_UPDATE.unpack_from(body)), memoryview(body)[_UPDATE.size :]
     whole = header.part < header.parts and len(rest) > 0
     empty = header.part == header.parts == 0 and len(rest) == 0
     if not (whole or empty):
         words = f"part {header.part} of {header.parts} with {len(rest)} bytes"
-        raise PeerError("ring", f"a part of a round that cannot be: {words}")
+        raise PeerError(RejectCode.RING, f"a part of a round that cannot be: {words}")
     return header, rest
 
 
 @dataclass(frozen=True, slots=True)
 class RingChunkHeader:
     """Before numbers of bucket `bucket`, from its number `offset` on. `hop`: how many links the chunk that
-    they are of has gone through, this one included, from 0; below N - 1 they are sums of the shares of
+    they are of has gone through, this one included, from 0; below N - 1 they are sums of the contributions of
     `contributors` nodes, from there on the sums of all. RESULT_HOP: a result given later.
     """
 
     view: int
-    attempt: int
+    generation: int
     round: int
     bucket: int
     hop: int
@@ -122,7 +123,7 @@ def pack_ring_chunk(
     """
     start = _CHUNK.pack(
         header.view,
-        header.attempt,
+        header.generation,
         header.round,
         header.bucket,
         header.hop,
@@ -135,7 +136,7 @@ def pack_ring_chunk(
 def parse_ring_chunk(body: bytes | bytearray | memoryview) -> tuple[RingChunkHeader, memoryview]:
     """Header and numbers, whose checksum is not looked at yet; PeerError if it is too short."""
     if len(body) <= RING_CHUNK_BYTES:
-        raise PeerError("ring", f"a chunk of a round of {len(body)} bytes holds no numbers")
+        raise PeerError(RejectCode.RING, f"a chunk of a round of {len(body)} bytes holds no numbers")
     return RingChunkHeader(*_CHUNK.unpack_from(body)), memoryview(body)[RING_CHUNK_BYTES:]
 
 
@@ -148,7 +149,7 @@ def check_ring_chunk(body: bytes | bytearray | memoryview, check: int | None = N
         check = codec.crc32c(view[RING_CHUNK_BYTES:])
     (checksum,) = _CHECKSUM.unpack_from(view, _CHUNK.size)
     if codec.crc32c(view[: _CHUNK.size], check) != checksum:
-        raise PeerError("checksum", "the checksum of a chunk of a round does not match its bytes")
+        raise PeerError(RejectCode.CHECKSUM, "the checksum of a chunk of a round does not match its bytes")
     return check
 
 
@@ -164,17 +165,17 @@ ARRAY: Final = 1  # a script's own array
 @dataclass(frozen=True, slots=True)
 class ContributionMade:
     """In a sparse ring: the whole of what this node's trainer gives to a round, one update for each step
-    size, all of `mini_batch`, the last one that it has taken part in; none if nothing exceeded its threshold,
+    size, all of `steps`, the last one that it has taken part in; none if nothing exceeded its threshold,
     or if it only follows.
     """
 
-    mini_batch: int
+    steps: int
     updates: tuple[OwnUpdateMade, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BucketContributed:
-    """In a dense ring: this node's share of a bucket is whole in `DenseMemory`.
+    """In a dense ring: this node's contribution to a bucket is whole in `DenseMemory`.
 
     `kind` CHANGES: of the weights from `offset` on, whose round is whole when its buckets hold each weight
     once. ARRAY: of a script's own, a round by itself, which changes no weight.

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
 # The update message: a fixed header of 64 bytes, then the payload.
@@ -36,8 +36,8 @@ class UpdateHeader:
     """Who changed how many weights by how much.
 
     `sequence` counts the origin's updates from 1, `digest` is the origin's running digest after this
-    update, `mini_batch` the origin's count of training steps when it was made (news for people and
-    schedules, never a decision about replication), `step` the size of the change in quanta, `count` the
+    update, `steps` the origin's count of training steps when it was made (news for people and
+    schedules, never a decision about replication), `magnitude` the size of the change in quanta, `count` the
     number of weights changed.
     """
 
@@ -45,8 +45,8 @@ class UpdateHeader:
     incarnation: int
     sequence: int
     digest: int
-    mini_batch: int
-    step: int
+    steps: int
+    magnitude: int
     count: int
 
 
@@ -57,8 +57,8 @@ def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
         header.incarnation,
         header.sequence,
         header.digest,
-        header.mini_batch,
-        header.step,
+        header.steps,
+        header.magnitude,
         header.count,
         len(payload),
         ENCODING_RICE,
@@ -77,27 +77,34 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
     """
     view = memoryview(body)
     if len(view) < UPDATE_HEADER_BYTES:
-        raise PeerError("update length", f"an update of {len(view)} bytes is shorter than its header")
-    node, incarnation, sequence, digest, mini_batch, step, count, length, encoding, zero = (
+        raise PeerError(
+            RejectCode.UPDATE_LENGTH, f"an update of {len(view)} bytes is shorter than its header"
+        )
+    node, incarnation, sequence, digest, steps, magnitude, count, length, encoding, zero = (
         _CHECKED.unpack_from(view)
     )
     payload = view[UPDATE_HEADER_BYTES:]
     if length != len(payload):
-        raise PeerError("update length", f"the header announces {length} payload bytes, {len(payload)} came")
+        raise PeerError(
+            RejectCode.UPDATE_LENGTH, f"the header announces {length} payload bytes, {len(payload)} came"
+        )
     (checksum,) = _CHECKSUM.unpack_from(view, _CHECKED.size)
     if codec.continue_crc32c(payload, codec.continue_crc32c(view[: _CHECKED.size], 0)) != checksum:
-        raise PeerError("checksum", "the update's checksum does not match its bytes")
+        raise PeerError(RejectCode.CHECKSUM, "the update's checksum does not match its bytes")
     if encoding != ENCODING_RICE or zero != _ZERO:
         raise PeerError(
-            "encoding", f"encoding {encoding} of an update is not known, or its reserved bytes are not zero"
+            RejectCode.ENCODING,
+            f"encoding {encoding} of an update is not known, or its reserved bytes are not zero",
         )
     if sequence == 0:
-        raise PeerError("sequence", "an update's sequence number is 0, they start at 1")
-    if not 1 <= step <= codec.STEP_MAX:
-        raise PeerError("step", f"step {step} is not within 1 to {codec.STEP_MAX} quanta")
+        raise PeerError(RejectCode.SEQUENCE, "an update's sequence number is 0, they start at 1")
+    if not 1 <= magnitude <= codec.MAGNITUDE_MAX:
+        raise PeerError(
+            RejectCode.MAGNITUDE, f"magnitude {magnitude} is not within 1 to {codec.MAGNITUDE_MAX} quanta"
+        )
     if not 1 <= count <= codec.indices_max(weights):
-        raise PeerError("count", f"{count} indices, allowed are 1 to {codec.indices_max(weights)}")
-    return UpdateHeader(node, incarnation, sequence, digest, mini_batch, step, count), payload
+        raise PeerError(RejectCode.COUNT, f"{count} indices, allowed are 1 to {codec.indices_max(weights)}")
+    return UpdateHeader(node, incarnation, sequence, digest, steps, magnitude, count), payload
 
 
 # ----------------------------------------------------------------------------
@@ -109,8 +116,8 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
 class OwnUpdateMade:
     """The node's trainer made an update: `words` is what `payload` decodes to, already checked."""
 
-    mini_batch: int
-    step: int
+    steps: int
+    magnitude: int
     payload: bytes
     words: NDArray[np.uint32]
 

@@ -92,7 +92,7 @@ def test_a_full_inbox_leads_to_a_reload_with_the_own_updates_in_it(
         np.testing.assert_array_equal(link.weights, daemon.weights())
         assert link.peer_steps == {7: 50}
         assert daemon.trainer_status()["reloads"] == 1
-        assert [update.mini_batch for update in daemon.host.updates] == [1, 2]
+        assert [update.steps for update in daemon.host.updates] == [1, 2]
         daemon.peer_update(make_update(make_words(np.array([1]), np.array([0])), WEIGHTS, mini_batch=51))
         assert link.receive() == 1
         np.testing.assert_array_equal(link.weights, daemon.weights())
@@ -142,9 +142,7 @@ def test_three_nodes_in_any_interleaving_end_with_equal_bits(start_daemon: Start
         link.receive()
         np.testing.assert_array_equal(daemon.weights(), replica)
         np.testing.assert_array_equal(link.weights, replica)
-        others = {
-            other.host.node: other.host.updates[-1].mini_batch for other in daemons if other is not daemon
-        }
+        others = {other.host.node: other.host.updates[-1].steps for other in daemons if other is not daemon}
         assert link.peer_steps == others
         link.close(finished=True)
     if rings == "smallest":

@@ -187,7 +187,7 @@ def test_an_interrupted_send_has_been_done_or_not_been_done(
     assert link.send(spike(3, 3), 2) == 1
     assert link.steps == 2 + done
     daemon.take_all()
-    assert [update.mini_batch for update in daemon.host.updates] == [*range(1, 3 + done)]
+    assert [update.steps for update in daemon.host.updates] == [*range(1, 3 + done)]
     np.testing.assert_array_equal(link.weights, daemon.weights())
     expected = spike(1, 3.5) + spike(2, 3) * done + spike(3, 3)
     np.testing.assert_array_equal(link.weights + link.residual, expected)

@@ -40,7 +40,7 @@ def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:
         assert link.steps == mini_batch
     daemon.take_all()
     np.testing.assert_array_equal(daemon.weights(), weights)
-    assert [update.mini_batch for update in daemon.host.updates] == [1, 2, 3, 4, 5]
+    assert [update.steps for update in daemon.host.updates] == [1, 2, 3, 4, 5]
     assert daemon.trainer_status()["mini_batches"] == 5
 
 
@@ -48,7 +48,7 @@ def test_a_mini_batch_without_an_index_counts_and_sends_nothing(daemon: Daemon, 
     assert link.send(spike(5, 0.75), 1) == 0
     assert link.send(spike(5, 0.75), 1) == 1
     daemon.take_all()
-    assert [update.mini_batch for update in daemon.host.updates] == [2]
+    assert [update.steps for update in daemon.host.updates] == [2]
     assert link.residual[5] == 0.5 * QUANTUM
     assert daemon.trainer_status()["mini_batches"] == 2
 
@@ -93,7 +93,7 @@ def test_every_tensor_may_have_a_step_of_its_own(daemon: Daemon) -> None:
         assert link.send(np.zeros(640, np.float32), {"in": 6, "bias": 9, "out": 8}) == 399
         assert link.sent == {"in": 399, "bias": 0, "out": 0}
         daemon.take_all()
-        assert [(update.mini_batch, update.step, len(update.words)) for update in daemon.host.updates] == [
+        assert [(update.steps, update.magnitude, len(update.words)) for update in daemon.host.updates] == [
             (1, 3, 599),
             (1, 7, 38),
             (2, 6, 399),

@@ -87,7 +87,7 @@ def test_a_shard_is_counted_as_used_before_it_is_free(two: Two) -> None:
     one.count_shard(1, held=-2, used=1)  # taken from a node that died, and through
     one.send(ONES, 8)
     first.take_all()
-    told = [(update.words.tolist(), update.step) for update in first.host.updates[1:]]
+    told = [(update.words.tolist(), update.magnitude) for update in first.host.updates[1:]]
     held, used = 10, 10 + SHARDS
     assert told == [([held + 3 << 1, used + 1 << 1], 1), ([held + 1 << 1 | 1], 2)]
 

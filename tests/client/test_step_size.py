@@ -3,7 +3,7 @@
 import pytest
 
 from p2psgd.client.step_size import FACTOR_MAX, TAU_START, StepSize
-from p2psgd.wire.codec import STEP_MAX, indices_max
+from p2psgd.wire.codec import MAGNITUDE_MAX, indices_max
 
 QUANTUM = 2.0**-10
 
@@ -27,7 +27,7 @@ def test_the_step_stays_between_one_and_the_limit() -> None:
     size = by_tau(0.1, weights=100)
     assert size.step(1e-12) == 1
     assert size.step(0.0) == 1
-    assert size.step(1e12) == STEP_MAX
+    assert size.step(1e12) == MAGNITUDE_MAX
 
 
 def test_the_controller_reaches_the_density_from_both_sides() -> None:

@@ -27,7 +27,7 @@ class Said:
 
     view: int
     ready: bool
-    unwanted: set[int]
+    evict_requests: set[int]
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Assembly:
 
     size: int
     two_nodes: str = "stall"
-    founders: int = 0  # 0: all
+    bootstrap_expect: int = 0  # 0: all
     now: float = 100.0
 
     def __post_init__(self) -> None:
@@ -71,10 +71,10 @@ class Assembly:
         """Begin a new life with the votes that were saved."""
         machine = self.nodes[node]
         machine.origin = Origin(node, machine.origin.incarnation + 1)
-        founders = self.founders or self.size
+        bootstrap_expect = self.bootstrap_expect or self.size
         machine.life = Membership(
             machine.origin,
-            founders=founders,
+            bootstrap_expect=bootstrap_expect,
             two_nodes=self.two_nodes,
             timing=TIMING,
             votes=machine.disk,
@@ -140,7 +140,7 @@ class Assembly:
 
     def tell_status(self, node: int, peer: int) -> None:
         view = self.claims.get(node, self.life(node).view.number)
-        said = Said(view, self.nodes[node].ready, set(self.life(node).unwanted))
+        said = Said(view, self.nodes[node].ready, set(self.life(node).evict_requests))
         self.bag.append((self.nodes[node].origin, self.nodes[peer].origin, said))
 
     def save(self, node: int, count: int | None = None) -> None:
@@ -164,7 +164,11 @@ class Assembly:
         life = self.life(target.node)
         if isinstance(message, Said):
             life.hear_status(
-                source, view=message.view, ready=message.ready, unwanted=message.unwanted, now=self.now
+                source,
+                view=message.view,
+                ready=message.ready,
+                evict_requests=message.evict_requests,
+                now=self.now,
             )
         else:
             life.hear_vote(source, message, self.now)

@@ -47,6 +47,7 @@ from p2psgd.node.run import Executor, Handle
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader
 
 WEIGHTS = 5000
@@ -68,10 +69,10 @@ def make_words(indices: list[int], negative: bool = False) -> NDArray[np.uint32]
 
 
 def own_update(
-    indices: list[int], *, step: int = 3, negative: bool = False, mini_batch: int = 1
+    indices: list[int], *, magnitude: int = 3, negative: bool = False, steps: int = 1
 ) -> OwnUpdateMade:
     words = make_words(indices, negative)
-    return OwnUpdateMade(mini_batch, step, codec.encode(words, WEIGHTS), words)
+    return OwnUpdateMade(steps, magnitude, codec.encode(words, WEIGHTS), words)
 
 
 def sample_update(cluster: Cluster) -> tuple[UpdateHeader, bytes]:
@@ -79,7 +80,7 @@ def sample_update(cluster: Cluster) -> tuple[UpdateHeader, bytes]:
     words = make_words([3, 9, 4000])
     digest = codec.digest_words(words, 5, cluster.spec.key)
     origin = cluster.replica(0).me
-    header = UpdateHeader(*origin, sequence=1, digest=digest, mini_batch=1, step=5, count=3)
+    header = UpdateHeader(*origin, sequence=1, digest=digest, steps=1, magnitude=5, count=3)
     return header, codec.encode(words, WEIGHTS)
 
 
@@ -92,11 +93,11 @@ def status_of(
     rows: list[FrontierRow],
     *,
     view: int = 0,
-    founding: int = 0,
+    cluster_id: int = 0,
     ready: bool = False,
     confirmed: list[ConfirmedRow] | None = None,
 ) -> FrameReceived:
-    return FrameReceived(peer, PeerStatus(by_origin(rows), view, founding, ready, confirmed or [], [], 0))
+    return FrameReceived(peer, PeerStatus(by_origin(rows), view, cluster_id, ready, confirmed or [], [], 0))
 
 
 class Ports:
@@ -121,8 +122,8 @@ class Ports:
     def report_drained(self, peer: Origin) -> None:
         self._cluster.reports.add((self._number, peer.node - 1))
 
-    def drop(self, peer: Origin, reason: str, words: str) -> None:
-        self._cluster.drops.append((self._number, Drop(peer, reason, words)))
+    def drop(self, peer: Origin, code: RejectCode, details: str) -> None:
+        self._cluster.drops.append((self._number, Drop(peer, code, details)))
 
     # -- the disk
 
@@ -216,7 +217,7 @@ class Cluster:
             me=Origin(number + 1, self.lives[number]),
             coordinates=self.initial() if restored is None else restored.coordinates,
             now=self.now,
-            founders=len(self.replicas),
+            bootstrap_expect=len(self.replicas),
             votes=self.votes[number] if from_disk else NO_VOTES,
             restored=restored,
             log_budget_bytes=0,
@@ -315,7 +316,7 @@ class Cluster:
         for number in range(updates):
             for node in nodes:
                 indices = [(7 * number + node) % 4000, 4000 + node]
-                self.give(node, own_update(indices, mini_batch=number + 1))
+                self.give(node, own_update(indices, steps=number + 1))
             self.settle()
             self.pass_time(0.5)
 

@@ -48,7 +48,7 @@ TABLES: Final[dict[str, tuple[Transitions[Any], str]]] = {
     "p2psgd/core/ring/rounds.py": (
         RING_PHASES,
         "The ring at one node, in ring mode. Rounds follow each other while it is RUNNING; `StopReason` says "
-        "why an attempt is over.",
+        "why a generation is over.",
     ),
     "p2psgd/ipc/trainer_session.py": (
         SESSION,

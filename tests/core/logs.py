@@ -27,8 +27,8 @@ def filled(log: UpdateLog, *runs: tuple[Origin, int, int]) -> UpdateLog:
 
 def held(log: UpdateLog, origin: Origin) -> list[int]:
     """Sequences of the origin that the log can give, checked for what they are."""
-    sequences = list(range(log.floor(origin) + 1, log.last(origin) + 1))
-    assert log.frame(origin, log.floor(origin)) is None
+    sequences = list(range(log.trimmed_to(origin) + 1, log.last(origin) + 1))
+    assert log.frame(origin, log.trimmed_to(origin)) is None
     assert log.frame(origin, log.last(origin) + 1) is None
     assert [log.frame(origin, sequence) for sequence in sequences] == [
         frame_of(origin, sequence) for sequence in sequences
@@ -48,7 +48,7 @@ def check_accounts(log: UpdateLog, store: MemoryStore) -> None:
     total = sum(
         len(log.frame(origin, sequence) or b"")
         for origin in (A, B, C)
-        for sequence in range(log.floor(origin) + 1, log.last(origin) + 1)
+        for sequence in range(log.trimmed_to(origin) + 1, log.last(origin) + 1)
     )
     stored = sum(len(frame) for handle, frame in store.frames.items() if handle not in store.freed)
     assert log.bytes_stored == stored
@@ -63,7 +63,7 @@ def adopt(
     """A snapshot at that frontier with those frames is taken, and what is beyond it applied again."""
     lanes = {origin: OriginLog(sequence) for origin, sequence in frontier.items()}
     for origin, sequence in sorted(tail, reverse=True):
-        assert sequence == lanes[origin].floor
+        assert sequence == lanes[origin].trimmed_to
         log.receive(lanes[origin], frame_of(origin, sequence, length))
     beyond = {
         origin: sum(len(log.frame(origin, n) or b"") for n in range(sequence + 1, log.last(origin) + 1))

@@ -39,7 +39,7 @@ TAIL: Final = test_snapshot_giving.test_it_has_what_any_other_member_lacks_linke
 SAVED: Final = test_checkpoints.test_it_keeps_what_any_other_member_has_on_no_disk_linked_or_not
 UNASKED: Final = test_repair.test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody
 AGAIN: Final = test_receiving.test_what_was_held_back_is_not_sent_again_before_there_is_room
-FROM_ANYBODY: Final = Edit(send, "Repair.gap", "or peer not in (origin, search.asked)", "")
+FROM_ANYBODY: Final = Edit(send, "Repair.note_trimmed", "or peer not in (origin, search.asked)", "")
 
 BY_SIMULATOR_TOO: Final[dict[str, Test]] = {
     "trimmed-before-ready": test_receiving.test_who_is_not_ready_lets_go_of_nothing_to_take_an_update,
@@ -81,7 +81,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "gap-counted-for-who-was-asked": (
         (
             FROM_ANYBODY,
-            Edit(send, "Repair.gap", "search.floors[peer]", "search.floors[search.asked or peer]"),
+            Edit(send, "Repair.note_trimmed", "search.trimmed[peer]", "search.trimmed[search.asked or peer]"),
         ),
         UNASKED,
     ),

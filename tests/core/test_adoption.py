@@ -11,6 +11,7 @@ from p2psgd.core.events import FrameReceived, Resumed, SnapshotStart, TimePassed
 from p2psgd.core.replica import Replica
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import SnapshotEnd
+from p2psgd.wire.reject import RejectCode
 from tests.core.cluster import Cluster, own_update
 from tests.core.test_snapshots import deliver_until, fall_behind, silenced
 
@@ -89,7 +90,7 @@ def test_it_needs_the_donor_no_more_and_asks_nobody_else(adopting: Cluster) -> N
     assert joiner.counters.snapshots_taken == 1
 
 
-@pytest.mark.parametrize("what", [SnapshotEnd(words="", tail=0), SnapshotStart([], 0)], ids=type)
+@pytest.mark.parametrize("what", [SnapshotEnd(reason="", tail=0), SnapshotStart([], 0)], ids=type)
 def test_a_donor_that_says_more_is_dropped_and_harms_nothing(
     adopting: Cluster, what: SnapshotEnd | SnapshotStart
 ) -> None:
@@ -97,7 +98,7 @@ def test_a_donor_that_says_more_is_dropped_and_harms_nothing(
     donor = joiner.fetch.taking.donor
     assert donor is not None
     adopting.give(2, FrameReceived(donor, what))
-    assert [(number, drop.reason) for number, drop in adopting.drops] == [(2, "snapshot")]
+    assert [(number, drop.code) for number, drop in adopting.drops] == [(2, RejectCode.SNAPSHOT)]
     while joiner.fetch.taking.adoption is not None:
         adopting.give(2, Resumed())
     assert joiner.counters.snapshots_taken == 1
@@ -127,7 +128,7 @@ def test_what_is_trimmed_meanwhile_leaves_a_log_that_goes_on(adopting: Cluster) 
     while joiner.fetch.taking.adoption is not None:
         adopting.give(2, Resumed())
     assert joiner.counters.snapshots_taken == 1
-    assert (joiner.log.floor(joiner.me), joiner.log.last(joiner.me)) == (4, 8)
+    assert (joiner.log.trimmed_to(joiner.me), joiner.log.last(joiner.me)) == (4, 8)
     adopting.give(2, own_update([7, 4900]))
     adopting.paused = set()
     adopting.give(2, Resumed())

@@ -22,10 +22,10 @@ def test_only_rows_beyond_the_frontier_are_remembered_until_the_next_status(clus
     cluster.settle()
     peer, view = node.peers[other], node.membership.view
     known = FrontierRow(*other, 1, node.frontier.digest(other))
-    lacked = FrontierRow(*GONE, 5, 1, floor=3)
+    lacked = FrontierRow(*GONE, 5, 1, trimmed_to=3)
 
     def hear(*rows: FrontierRow) -> None:
-        cluster.give(1, status_of(other, list(rows), view=view.number, founding=view.founding))
+        cluster.give(1, status_of(other, list(rows), view=view.number, cluster_id=view.cluster_id))
 
     hear(known, lacked)
     assert peer.status == {other: known, GONE: lacked}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.events import (
-    AttemptStart,
     PeerMessage,
     PeerStatus,
     RingChunk,
@@ -23,12 +21,11 @@ from p2psgd.wire.messages import (
     Accept,
     Accepted,
     ConfirmedRow,
+    Fetch,
     FrontierRow,
-    Gap,
     Goodbye,
     MemberRow,
     Message,
-    Need,
     Prepare,
     Promise,
     Reject,
@@ -38,33 +35,34 @@ from p2psgd.wire.messages import (
     SnapshotMeta,
     SnapshotRequest,
     Status,
+    Trimmed,
     ViewNews,
     pack_confirmed,
     pack_frontier,
     pack_members,
     pack_message,
     pack_nodes,
-    pack_order,
 )
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import RingState, pack_ring_state
 from tests.core.cluster import by_origin
 
 PEER, OTHER = Origin(2, 5), Origin(3, 6)
-ROWS = [FrontierRow(*PEER, 9, 1, floor=2, durable=3, least=4, mini_batch=5)]
+ROWS = [FrontierRow(*PEER, 9, 1, trimmed_to=2, durable=3, least=4, steps=5)]
 CONFIRMED = [ConfirmedRow(*OTHER, 4)]
 VOTES: list[Prepare | Promise | Accept | Accepted | ViewNews] = [
     Prepare(view=4, round=1, node=2),
     Promise(
-        view=4, round=1, node=2, accepted_round=0, accepted_node=0, members=b"", forbidden=b"", founding=0
+        view=4, round=1, node=2, accepted_round=0, accepted_node=0, members=b"", forbidden=b"", cluster_id=0
     ),
-    Accept(view=4, round=1, node=2, members=pack_members([MemberRow(2, 5, 1)]), forbidden=b"", founding=8),
+    Accept(view=4, round=1, node=2, members=pack_members([MemberRow(2, 5, 1)]), forbidden=b"", cluster_id=8),
     Accepted(view=4, round=1, node=2),
-    ViewNews(view=4, members=pack_members([MemberRow(2, 5, 1)]), forbidden=b"", founding=8),
+    ViewNews(view=4, members=pack_members([MemberRow(2, 5, 1)]), forbidden=b"", cluster_id=8),
 ]
-STANDING = RingState(attempt=7, round=12, running=True, active=False, contributed=True)
+STANDING = RingState(generation=7, round=12, running=True, active=False, contributed=True)
 BUCKET = RingBucket(
     view=4,
-    attempt=7,
+    generation=7,
     round=12,
     bucket=1,
     kind=0,
@@ -80,10 +78,10 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
         Status(
             frontier=pack_frontier(ROWS),
             view=4,
-            founding=8,
+            cluster_id=8,
             ready=True,
             confirmed=pack_confirmed(CONFIRMED),
-            unwanted=pack_nodes([5]),
+            evict_requests=pack_nodes([5]),
             loop_lag_ms=3,
             ring=b"",
         ),
@@ -93,26 +91,26 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
         Status(
             frontier=b"",
             view=4,
-            founding=8,
+            cluster_id=8,
             ready=True,
             confirmed=b"",
-            unwanted=b"",
+            evict_requests=b"",
             loop_lag_ms=0,
             ring=pack_ring_state(STANDING),
         ),
         PeerStatus({}, 4, 8, True, [], [], 0, STANDING),
     ),
-    (Need(node=3, incarnation=6, first=2, last=7), Need(node=3, incarnation=6, first=2, last=7)),
-    (Gap(node=3, incarnation=6, floor=7), Gap(node=3, incarnation=6, floor=7)),
+    (Fetch(node=3, incarnation=6, first=2, last=7), Fetch(node=3, incarnation=6, first=2, last=7)),
+    (Trimmed(node=3, incarnation=6, trimmed_to=7), Trimmed(node=3, incarnation=6, trimmed_to=7)),
     (Goodbye(sequence=9), Goodbye(sequence=9)),
-    (Reject(node=2, code="full", words="no room", incarnation=0), None),
+    (Reject(node=2, code=999, details="no room", incarnation=0), None),
     *((vote, vote) for vote in VOTES),
     (SnapshotRequest(view=4), SnapshotRequest(view=4)),
     (SnapshotMeta(frontier=pack_frontier(ROWS), digest=11), SnapshotStart(ROWS, 11)),
-    (SnapshotEnd(words="busy", tail=0), SnapshotEnd(words="busy", tail=0)),
+    (SnapshotEnd(reason="busy", tail=0), SnapshotEnd(reason="busy", tail=0)),
     (
-        RingBegin(view=4, attempt=7, round=12, order=pack_order([2, 9, 5]), digest=11),
-        AttemptStart(4, 7, 12, (2, 9, 5), 11),
+        RingBegin(view=4, generation=7, round=12, digest=11),
+        RingBegin(view=4, generation=7, round=12, digest=11),
     ),
     (BUCKET, BUCKET),
 ]
@@ -159,10 +157,10 @@ def test_a_table_that_is_none_is_refused() -> None:
     status = Status(
         frontier=bytes(63),
         view=4,
-        founding=8,
+        cluster_id=8,
         ready=True,
         confirmed=b"",
-        unwanted=b"",
+        evict_requests=b"",
         loop_lag_ms=0,
         ring=b"",
     )

@@ -11,6 +11,7 @@ from p2psgd.core.effects import Drop
 from p2psgd.core.events import FrameReceived, UpdateBody
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 from tests.core.cluster import WEIGHTS, Cluster, make_words, own_update, sample_update, status_of
 
@@ -25,7 +26,7 @@ def test_a_run_has_a_last_origin_and_a_place_is_kept_for_the_own_one(clusters: C
     for number in range(ORIGINS_MAX):
         body = pack_update(dataclasses.replace(header, node=1000 + number), payload)
         cluster.give(1, FrameReceived(cluster.replica(0).me, UpdateBody(body)))
-    assert [drop.reason for _, drop in cluster.drops] == ["origins"]
+    assert [drop.code for _, drop in cluster.drops] == [RejectCode.ORIGINS]
     cluster.give(1, own_update([1]))
     assert len(cluster.replica(1).frontier) == ORIGINS_MAX
 
@@ -41,7 +42,7 @@ def test_no_origin_is_of_node_0_but_the_one_row_of_a_dense_ring(clusters: Cluste
     cluster.give(1, FrameReceived(peer, UpdateBody(body)))
     cluster.give(1, status_of(peer, [FrontierRow(0, 0, 1, header.digest)]))
     cluster.give(1, status_of(peer, [FrontierRow(0, 5, 1, header.digest)]))
-    assert [drop.reason for _, drop in cluster.drops] == ["origin"] * 3
+    assert [drop.code for _, drop in cluster.drops] == [RejectCode.ORIGIN] * 3
     assert not cluster.replica(1).frontier
     assert cluster.replica(1).peers[peer].status == {}
 
@@ -52,14 +53,14 @@ def test_a_peer_that_has_more_of_our_updates_than_we_made_is_dropped(clusters: C
     cluster.settle()
     rows = [FrontierRow(*cluster.replica(1).me, 3, 1)]
     cluster.give(1, status_of(cluster.replica(0).me, rows))
-    assert [drop.reason for _, drop in cluster.drops] == ["identity"]
+    assert [drop.code for _, drop in cluster.drops] == [RejectCode.IDENTITY]
 
 
 def corrupt(header: UpdateHeader, payload: bytes, what: str) -> bytes:
     changes: dict[str, dict[str, int]] = {
         "digest": {"digest": header.digest ^ 1},
-        "step": {"step": 0},
-        "large step": {"step": codec.STEP_MAX + 1},
+        "magnitude": {"magnitude": 0},
+        "large magnitude": {"magnitude": codec.MAGNITUDE_MAX + 1},
         "count over the cap": {"count": codec.indices_max(WEIGHTS) + 1},
         "count too large": {"count": 4},
         "count too small": {"count": 2},
@@ -86,8 +87,8 @@ def corrupt(header: UpdateHeader, payload: bytes, what: str) -> bytes:
 BAD = {
     "checksum": "checksum",
     "digest": "digest",
-    "step": "step",
-    "large step": "step",
+    "magnitude": "magnitude",
+    "large magnitude": "magnitude",
     "no indices": "count",
     "count over the cap": "count",
     "count too large": "payload",
@@ -112,7 +113,7 @@ def test_a_bad_update_drops_the_peer_by_its_reason_and_changes_nothing(clusters:
         1, FrameReceived(cluster.replica(0).me, UpdateBody(corrupt(header, payload, what)))
     )
     drops = [effect for effect in effects if isinstance(effect, Drop)]
-    assert [drop.reason for drop in drops] == [BAD[what]]
+    assert [drop.code.label for drop in drops] == [BAD[what]]
     assert (replica.lattice.coordinates.tobytes(), replica.frontier.rows(), len(replica.log)) == before
 
 
@@ -138,7 +139,7 @@ def test_two_sides_that_disagree_on_a_digest_part_with_an_alarm(clusters: Cluste
     origin = cluster.replica(0).me
     row = FrontierRow(*origin, 1, cluster.replica(1).frontier.digest(origin) ^ 1)
     cluster.give(1, status_of(origin, [row]))
-    assert [(number, drop.reason) for number, drop in cluster.drops] == [(1, "digest")]
+    assert [(number, drop.code) for number, drop in cluster.drops] == [(1, RejectCode.DIGEST)]
     assert "differ in their digest" in cluster.alarms[0]
 
 

@@ -23,15 +23,16 @@ from p2psgd.core.view import View
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import (
     ConfirmedRow,
+    Fetch,
     FrontierRow,
-    Gap,
     Goodbye,
-    Need,
     Prepare,
     SnapshotEnd,
     SnapshotRequest,
+    Trimmed,
     parse_message,
 )
+from p2psgd.wire.reject import RejectCode
 from tests.core.cluster import Cluster, own_update, status_of
 
 Clusters = Callable[..., Cluster]
@@ -65,8 +66,8 @@ def sent(effects: list[Effect], to: Origin) -> list[FrameType]:
     return [FrameType(each.frame[4]) for each in effects if isinstance(each, Send) and each.peer == to]
 
 
-def dropped(effects: list[Effect]) -> list[tuple[str, str]]:
-    return [(each.reason, each.words) for each in effects if isinstance(each, Drop)]
+def dropped(effects: list[Effect]) -> list[tuple[RejectCode, str]]:
+    return [(each.code, each.details) for each in effects if isinstance(each, Drop)]
 
 
 def rows_of(cluster: Cluster) -> list[FrontierRow]:
@@ -107,9 +108,12 @@ def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
     version = replica.frontier.version
     asked: list[Event] = [
         FrameReceived(OUT, UpdateBody(made_by_it(cluster))),
-        FrameReceived(OUT, Need(node=replica.me.node, incarnation=replica.me.incarnation, first=1, last=3)),
+        FrameReceived(OUT, Fetch(node=replica.me.node, incarnation=replica.me.incarnation, first=1, last=3)),
         FrameReceived(
-            OUT, Gap(node=cluster.replica(1).me.node, incarnation=cluster.replica(1).me.incarnation, floor=9)
+            OUT,
+            Trimmed(
+                node=cluster.replica(1).me.node, incarnation=cluster.replica(1).me.incarnation, trimmed_to=9
+            ),
         ),
         FrameReceived(OUT, SnapshotRequest(view=0)),
         FrameReceived(OUT, Prepare(view=3, round=9, node=3)),
@@ -128,8 +132,8 @@ def test_its_updates_and_questions_are_not_answered(cluster: Cluster) -> None:
 def test_it_is_told_the_view_and_its_link_ends_once_it_knows_it(cluster: Cluster) -> None:
     open_link(cluster)
     assert sent(cluster.give(0, status_of(OUT, [], view=1)), OUT) == [FrameType.VIEW]
-    ((reason, _),) = dropped(cluster.give(0, status_of(OUT, [], view=2)))
-    assert reason == "forbidden"
+    ((code, _),) = dropped(cluster.give(0, status_of(OUT, [], view=2)))
+    assert code is RejectCode.FORBIDDEN
 
 
 def test_its_link_ends_after_a_failure_timeout_without_a_new_view(cluster: Cluster) -> None:
@@ -141,13 +145,13 @@ def test_its_link_ends_after_a_failure_timeout_without_a_new_view(cluster: Clust
     assert not cluster.drops
     cluster.pass_time(0.5)
     words = "node-2 was removed from the run for good, and brought no view for 5 s"
-    assert cluster.drops == [(0, Drop(OUT, "forbidden", words))]
+    assert cluster.drops == [(0, Drop(OUT, RejectCode.FORBIDDEN, words))]
 
 
 def test_a_view_far_beyond_ends_its_link_at_once(cluster: Cluster) -> None:
     open_link(cluster)
-    ((reason, words),) = dropped(cluster.give(0, status_of(OUT, [], view=2**62)))
-    assert reason == "view"
+    ((code, words),) = dropped(cluster.give(0, status_of(OUT, [], view=2**62)))
+    assert code is RejectCode.VIEW
     assert str(2**62) in words
 
 
@@ -161,15 +165,15 @@ def test_a_view_that_it_brings_is_taken_and_gives_it_another_failure_timeout(clu
     assert not cluster.drops
     cluster.give(0, FrameReceived(OUT, view.news()))  # an old one is no news
     cluster.pass_time(1.5)
-    assert [drop.reason for _, drop in cluster.drops] == ["forbidden"]
+    assert [drop.code for _, drop in cluster.drops] == [RejectCode.FORBIDDEN]
 
 
 def test_a_view_that_admits_it_again_is_refused(cluster: Cluster) -> None:
     open_link(cluster)
     known = cluster.replica(0).membership.view
-    forged = View(known.number + 1, (*known.members, OUT), frozenset(), known.founding)
+    forged = View(known.number + 1, (*known.members, OUT), frozenset(), known.cluster_id)
     words = "its view 3 no longer forbids a node that view 2 forbids for good"
-    assert dropped(cluster.give(0, FrameReceived(OUT, forged.news()))) == [("view", words)]
+    assert dropped(cluster.give(0, FrameReceived(OUT, forged.news()))) == [(RejectCode.VIEW, words)]
     assert cluster.replica(0).membership.view is known
 
 
@@ -182,9 +186,9 @@ def test_who_is_linked_when_it_is_removed_is_out_at_once(clusters: Clusters) -> 
     cluster.cut(0, 2)
     cluster.give(0, own_update([4]))
     rows = [row._replace(least=row.sequence) for row in rows_of(cluster)]
-    founding = cluster.replica(0).membership.view.founding
+    cluster_id = cluster.replica(0).membership.view.cluster_id
     told = [ConfirmedRow(*silent, 1)]
-    cluster.give(0, status_of(outcast, rows, view=1, founding=founding, confirmed=told))
+    cluster.give(0, status_of(outcast, rows, view=1, cluster_id=cluster_id, confirmed=told))
     replica = cluster.replica(0)
     assert replica.acks.applied(silent, replica.me) == replica.sequence  # members are believed
     cluster.paused.add(0)
@@ -240,7 +244,7 @@ def test_a_strangers_claims_neither_keep_nodes_from_snapshots_nor_make_them_ask_
         cluster.lose_log(1)
     cluster.queues[2, 8] = deque(maxlen=0)  # what is sent to it goes nowhere
     cluster.give(2, LinkOpened(stranger, "stranger"))
-    cluster.give(2, status_of(stranger, [FrontierRow(77, 1, 7, 1, floor=7)]))
+    cluster.give(2, status_of(stranger, [FrontierRow(77, 1, 7, 1, trimmed_to=7)]))
     cluster.link_all()
     cluster.pass_time(3)
     assert joiner.counters.snapshots_taken == needed
@@ -252,8 +256,8 @@ def test_who_is_told_of_by_another_knows_no_later_view_than_this_node(clusters: 
     cluster = clusters(3)
     cluster.found()
     teller, other = cluster.replica(1).me, cluster.replica(2).me
-    founding = cluster.replica(0).membership.view.founding
-    status = status_of(teller, [], view=1, founding=founding, confirmed=[ConfirmedRow(*other, 2**40)])
+    cluster_id = cluster.replica(0).membership.view.cluster_id
+    status = status_of(teller, [], view=1, cluster_id=cluster_id, confirmed=[ConfirmedRow(*other, 2**40)])
     cluster.give(0, status)
     assert cluster.replica(0).acks.view(other) == 1
 
@@ -270,7 +274,7 @@ def test_snapshots_are_for_members(clusters: Clusters) -> None:
     (frame,) = [each.frame for each in effects if isinstance(each, Send) and each.peer == stranger]
     end = parse_message(FrameType.SNAPSHOT_END, frame[PREFIX.size :])
     assert isinstance(end, SnapshotEnd)
-    assert end.words == "snapshots are for members, and the view known here does not hold you: ask again"
+    assert end.reason == "snapshots are for members, and the view known here does not hold you: ask again"
     assert cluster.replica(0).scanner.copying is None
 
 

@@ -64,13 +64,13 @@ def test_only_what_all_other_members_have_leaves() -> None:
     setting.append(A, 80)
     setting.acknowledge(A, A, 80)
     setting.look()
-    assert setting.log.floor(A) == 0
+    assert setting.log.trimmed_to(A) == 0
     setting.acknowledge(B, A, 4)
     setting.look()
-    assert setting.log.floor(A) == 4
+    assert setting.log.trimmed_to(A) == 4
     setting.acks.hear(A, by_origin([FrontierRow(*A, 80, 0, least=7)]), 1, [ConfirmedRow(*B, 1)], 0.0)
     setting.look()
-    assert setting.log.floor(A) == 7
+    assert setting.log.trimmed_to(A) == 7
 
 
 @pytest.mark.parametrize(("ready", "view"), [(False, THREE), (True, View())])
@@ -92,8 +92,8 @@ def test_what_all_have_on_disk_leaves_first_and_the_rest_is_counted() -> None:
         setting.acknowledge(member, B, 40, durable=8)
     setting.saved |= {B: 6}
     setting.look()
-    assert setting.log.floor(B) == 6  # the older of A stay
-    assert setting.log.floor(A) == 4
+    assert setting.log.trimmed_to(B) == 6  # the older of A stay
+    assert setting.log.trimmed_to(A) == 4
     assert setting.log.lost_durability == 4
 
 
@@ -170,5 +170,5 @@ def test_a_node_alone_in_its_view_asks_nobody(saved: int) -> None:
     setting.append(A, 80)
     setting.saved |= {A: saved}
     setting.look()
-    assert setting.log.floor(A) == 10
+    assert setting.log.trimmed_to(A) == 10
     assert setting.log.lost_durability == 10 - saved

@@ -16,12 +16,12 @@ def test_a_node_is_congested_only_when_its_fastest_lively_peer_is_far_behind(clu
     cluster.settle()
     cluster.stuck = {(0, 1)}
     for index in range(OWN_LAG_MAX + 200):
-        cluster.give(0, own_update([index], mini_batch=1 + index))
+        cluster.give(0, own_update([index], steps=1 + index))
     cluster.settle()
     assert not cluster.replica(0).congested(cluster.now)  # node 2 keeps up
     cluster.stuck = {(0, 1), (0, 2)}
     for index in range(OWN_LAG_MAX + 200):
-        cluster.give(0, own_update([index], mini_batch=OWN_LAG_MAX + 201 + index))
+        cluster.give(0, own_update([index], steps=OWN_LAG_MAX + 201 + index))
     assert cluster.replica(0).congested(cluster.now)
     assert not cluster.replica(0).congested(cluster.now + 6.0)  # nobody acknowledges: nobody is waited for
     cluster.stuck = set()
@@ -34,11 +34,11 @@ def test_mini_batches_make_a_peer_lag_however_many_updates_each_of_them_makes(cl
     cluster.link_all()
     cluster.settle()
     cluster.stuck = {(0, 1)}
-    for mini_batch in range(1, OWN_LAG_MAX + 1):
+    for steps in range(1, OWN_LAG_MAX + 1):
         for index in range(3):
-            cluster.give(0, own_update([index], mini_batch=mini_batch))
+            cluster.give(0, own_update([index], steps=steps))
     assert not cluster.replica(0).congested(cluster.now)
-    cluster.give(0, own_update([3], mini_batch=OWN_LAG_MAX + 1))
+    cluster.give(0, own_update([3], steps=OWN_LAG_MAX + 1))
     assert cluster.replica(0).congested(cluster.now)
     cluster.stuck = set()
     cluster.settle()

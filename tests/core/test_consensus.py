@@ -7,13 +7,13 @@ from collections.abc import Set
 
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, SaveVotes, Send
 from p2psgd.core.frontier import Origin
 from p2psgd.core.paxos import ROUND_MAX, Consensus
 from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Accept, Accepted, Message, Prepare, Promise, ViewNews, parse_message
+from p2psgd.wire.reject import PeerError, RejectCode
 
 ME, ADA, BOB = Origin(1, 1), Origin(2, 1), Origin(3, 1)
 VIEW = View().replace(dict([ME, ADA, BOB]), set(), set())
@@ -61,7 +61,7 @@ def promise(round_: int, node: int, accepted: Ballot = Ballot(), value: View | N
         accepted_node=accepted.node,
         members=b"" if value is None else value.packed_members(),
         forbidden=b"" if value is None else value.packed_forbidden(),
-        founding=0 if value is None else value.founding,
+        cluster_id=0 if value is None else value.cluster_id,
     )
 
 
@@ -72,7 +72,7 @@ def accept(round_: int, node: int, value: View) -> Accept:
         node=node,
         members=value.packed_members(),
         forbidden=value.packed_forbidden(),
-        founding=value.founding,
+        cluster_id=value.cluster_id,
     )
 
 
@@ -199,7 +199,7 @@ def test_what_a_stranger_says_it_accepted_is_not_proposed() -> None:
 
 def test_a_value_that_frees_a_node_forbidden_for_good_is_refused() -> None:
     without_bob = VIEW.replace({}, set(), {3})
-    bob_again = View(3, (ME, ADA, BOB), founding=VIEW.founding, since=(1, 1, 3))
+    bob_again = View(3, (ME, ADA, BOB), cluster_id=VIEW.cluster_id, since=(1, 1, 3))
     voter = Voter(Votes(without_bob))
     with pytest.raises(PeerError, match="no longer forbids a node that view 2 forbids"):
         voter.consensus.hear(ADA, accept(4, 2, bob_again))
@@ -265,7 +265,7 @@ def test_words_that_cannot_be_meant_are_refused() -> None:
     other = View(WITHOUT_BOB.number, WITHOUT_BOB.members, WITHOUT_BOB.forbidden, 77)
     with pytest.raises(PeerError, match="founded") as caught:
         voter.consensus.hear(ADA, accept(1, 2, other))
-    assert caught.value.reason == "founding"
+    assert caught.value.code is RejectCode.CLUSTER_ID
     assert voter.effects == []
 
 

@@ -40,9 +40,9 @@ def test_the_copy_is_the_live_array_at_the_moment_it_is_done(
         if isinstance(event, int):
             done = copy.advance(event)
         else:
-            words, step = make_words(list(event[0]), event[1]), event[2]
-            codec.apply_coordinates(coordinates, words, step)
-            copy.note(words, step)
+            words, magnitude = make_words(list(event[0]), event[1]), event[2]
+            codec.apply_coordinates(coordinates, words, magnitude)
+            copy.note(words, magnitude)
     assert done
     assert copy.coordinates.tobytes() == coordinates.tobytes()
     at_the_end = coordinates.tobytes()

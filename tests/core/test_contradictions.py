@@ -15,6 +15,7 @@ from p2psgd.core.snapshot_install import Adoption, Place, SnapshotIntake, contra
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.update import pack_update, parse_update
 from tests.core.cluster import Cluster, own_update
 from tests.core.test_snapshots import deliver_until, fall_behind
@@ -33,9 +34,9 @@ def cluster(clusters: Clusters) -> Cluster:
     made.train([0, 1, 2], 3)
     made.cut(0, 1)
     made.cut(0, 2)
-    for mini_batch in (4, 5):
+    for steps in (4, 5):
         for number in range(3):
-            made.give(number, own_update([7 * number, 4990 + mini_batch], mini_batch=mini_batch))
+            made.give(number, own_update([7 * number, 4990 + steps], steps=steps))
     made.settle()
     return made
 
@@ -141,15 +142,15 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     cluster.give(2, own_update([17]))
     right, scrub_due = donor.frontier._rows.copy(), joiner.scanner.scrub_due
     for origin, error in ((joiner.me, ERROR), (donor.me, -ERROR)):
-        sequence, digest, mini_batch = right[origin]
-        donor.frontier._rows[origin] = (sequence, (digest + error) % 2**64, mini_batch)
+        sequence, digest, steps = right[origin]
+        donor.frontier._rows[origin] = (sequence, (digest + error) % 2**64, steps)
     while donor.scanner.copying:
         cluster.give(0, Resumed())
     donor.frontier._rows.update(right)
     before = joiner.lattice.coordinates.tobytes()
     deliver_until(cluster, lambda: bool(cluster.drops))
     words = f"this node and node-0's snapshot differ in their digest of {joiner.me.node:016x} at update 2"
-    assert cluster.drops == [(2, Drop(donor.me, "snapshot", words))]
+    assert cluster.drops == [(2, Drop(donor.me, RejectCode.SNAPSHOT, words))]
     assert cluster.alarms == [f"{words}: it is refused, and the weights here are looked at anew"]
     assert joiner.lattice.coordinates.tobytes() == before
     assert joiner.fetch.taking.bytes_taken == 0  # refused at its beginning
@@ -165,9 +166,9 @@ def test_a_checkpoint_of_a_frontier_that_is_wrong_does_not_have_its_digest(clust
     cluster = clusters(1)
     cluster.give(0, own_update([5]))
     replica = cluster.replica(0)
-    sequence, digest, mini_batch = replica.frontier._rows[replica.me]
+    sequence, digest, steps = replica.frontier._rows[replica.me]
     for error in (0, ERROR):
-        replica.frontier._rows[replica.me] = (sequence, (digest + error) % 2**64, mini_batch)
+        replica.frontier._rows[replica.me] = (sequence, (digest + error) % 2**64, steps)
         cluster.give(0, CheckpointDue())
         written = cluster.checkpoints[0]
         assert written is not None

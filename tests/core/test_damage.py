@@ -45,8 +45,8 @@ def hurt_and_ahead(clusters: Clusters) -> tuple[Replica, Replica]:
     cluster.cut(0, 1)
     hurt, ahead = cluster.replica(0), cluster.replica(1)
     hurt.lattice.coordinates[40] += 1 << 10
-    for mini_batch in (4, 5):
-        cluster.give(1, own_update([40, 41], mini_batch=mini_batch))
+    for steps in (4, 5):
+        cluster.give(1, own_update([40, 41], steps=steps))
     return hurt, ahead
 
 

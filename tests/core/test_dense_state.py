@@ -19,6 +19,7 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.update import pack_update
 from tests.core.cluster import WEIGHTS, Cluster, initial_coordinates, make_spec, sample_update
 
@@ -74,9 +75,9 @@ def test_a_round_swaps_the_weights_and_is_one_row() -> None:
         assert lattice.digest == lattice.recompute_digest()
         assert lattice.magnitude_max == 0
         sequence, digest = 1 << 32 | number, (lattice.digest - initial) % 2**64
-        assert setting.state.frontier.rows() == [FrontierRow(0, 0, sequence, digest, mini_batch=number)]
+        assert setting.state.frontier.rows() == [FrontierRow(0, 0, sequence, digest, steps=number)]
         assert setting.state.frontier.round == number
-        assert setting.state.log.floor(RING) == setting.state.log.last(RING) == sequence
+        assert setting.state.log.trimmed_to(RING) == setting.state.log.last(RING) == sequence
         assert setting.state.fits(setting.state.frontier.rows(), lattice.digest)
         assert setting.state.lost_by({}) == 0
 
@@ -108,7 +109,7 @@ def test_a_copy_under_way_is_of_the_round_in_which_it_began() -> None:
             setting.complete()
         [(coordinates, rows)] = copies
         assert coordinates.tobytes() == weights_after(2).tobytes()
-        assert [row.mini_batch for row in rows] == [2]
+        assert [row.steps for row in rows] == [2]
         assert codec.digest_coordinates(coordinates, SPEC.key) == setting.state.digest_of(rows)
         assert setting.weights().tobytes() == weights_after(setting.number).tobytes()
 
@@ -198,7 +199,7 @@ def test_a_member_that_is_behind_takes_a_snapshot_after_a_failure_timeout() -> N
     rounds.check()
     assert rounds.cluster.noted("snapshot taken")
     assert rounds.weights(2) == weights_after(3).tobytes()
-    assert rounds.cluster.replica(2).log.floor(RING) == 1 << 32 | 3
+    assert rounds.cluster.replica(2).log.trimmed_to(RING) == 1 << 32 | 3
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -270,7 +271,7 @@ def test_a_run_comes_back_from_its_checkpoints(rounds_since: int) -> None:
     for node in range(2):
         rounds.cluster.boot(node, from_disk=True)
     assert rounds.cluster.replica(0).frontier.round == 1
-    assert rounds.cluster.replica(0).log.floor(RING) == 1 << 32 | 1
+    assert rounds.cluster.replica(0).log.trimmed_to(RING) == 1 << 32 | 1
     rounds.cluster.link_all()
     rounds.cluster.pass_time(15.0)
     rounds.check()
@@ -371,7 +372,7 @@ def test_a_dense_ring_has_no_origin_but_the_one_of_its_rounds() -> None:
     cluster.give(1, FrameReceived(peer, PeerStatus({peer: FrontierRow(*peer, 1, 7)}, 0, 0, False, [], [], 0)))
     header, payload = sample_update(cluster)
     cluster.give(1, FrameReceived(peer, UpdateBody(pack_update(header, payload))))
-    assert [drop.reason for _, drop in cluster.drops] == ["origin", "origin"]
+    assert [drop.code for _, drop in cluster.drops] == [RejectCode.ORIGIN, RejectCode.ORIGIN]
     assert not cluster.replica(1).frontier
 
 

@@ -170,7 +170,7 @@ def test_a_wish_of_another_view_is_not_acted_on() -> None:
     for node in (2, 3):
         assembly.life(node).withdraw_eviction(4)
         told = Origin(node, 1)
-        assembly.life(1).hear_status(told, view=0, ready=True, unwanted={4}, now=assembly.now)
+        assembly.life(1).hear_status(told, view=0, ready=True, evict_requests={4}, now=assembly.now)
     for _ in range(20):
         assembly.tick(status_sender=False)
     assert assembly.life(1).view.number == 1
@@ -192,8 +192,8 @@ def wishing(*wishes: tuple[int, set[int]]) -> Membership:
     """Node 1 of four, linked with all, and what it hears of their wishes."""
     assembly = founded(4)
     life = assembly.life(1)
-    for node, unwanted in wishes:
-        life.hear_status(Origin(node, 1), view=1, ready=True, unwanted=unwanted, now=assembly.now)
+    for node, evict_requests in wishes:
+        life.hear_status(Origin(node, 1), view=1, ready=True, evict_requests=evict_requests, now=assembly.now)
     life.pass_time(assembly.now, ready=True)
     return life
 
@@ -224,8 +224,8 @@ def test_who_wishes_itself_out_makes_no_difference(own: set[int]) -> None:
 def test_of_three_the_one_in_the_middle_does_not_choose() -> None:
     assembly = founded(3)
     life = assembly.life(1)
-    for node, unwanted in ((2, {3}), (3, {2})):
-        life.hear_status(Origin(node, 1), view=1, ready=True, unwanted=unwanted, now=assembly.now)
+    for node, evict_requests in ((2, {3}), (3, {2})):
+        life.hear_status(Origin(node, 1), view=1, ready=True, evict_requests=evict_requests, now=assembly.now)
     life.pass_time(assembly.now, ready=True)
     assert life.explain() == ""
 
@@ -248,7 +248,7 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     assembly.now += 2 * FAILURE_TIMEOUT_S
     life.wish_eviction(3, "it is slow", assembly.now)
     assert "cannot be taken out yet" in life.explain()  # 1 and 2 alone could decide nothing if 2 is dead
-    life.hear_status(Origin(2, 1), view=1, ready=True, unwanted=(), now=assembly.now)
+    life.hear_status(Origin(2, 1), view=1, ready=True, evict_requests=(), now=assembly.now)
     assembly.now += FAILURE_TIMEOUT_S
     life.pass_time(assembly.now, ready=True)
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
@@ -257,14 +257,14 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
 def test_who_is_deaf_is_neither_counted_on_nor_has_its_way() -> None:
     assembly = founded(4)
     life = assembly.life(1)
-    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted={4}, hears=False, now=assembly.now)
+    life.hear_status(Origin(3, 1), view=1, ready=True, evict_requests={4}, hears=False, now=assembly.now)
     life.pass_time(assembly.now, ready=True)
     assert life.explain() == ""
     assembly.now += 2 * FAILURE_TIMEOUT_S
-    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=False, now=assembly.now)
+    life.hear_status(Origin(3, 1), view=1, ready=True, evict_requests=(), hears=False, now=assembly.now)
     life.wish_eviction(4, "it is slow", assembly.now)
     assert "cannot be taken out yet" in life.explain()  # 1 and 3 would decide, but 3 cannot vote
-    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), hears=True, now=assembly.now)
+    life.hear_status(Origin(3, 1), view=1, ready=True, evict_requests=(), hears=True, now=assembly.now)
     assert life.explain().startswith("view 2 with ")
 
 
@@ -273,8 +273,10 @@ def test_a_wish_of_long_ago_is_not_acted_on() -> None:
     for node in (2, 3):
         assembly.life(node).withdraw_eviction(4)
     life, failure_timeout_s = assembly.life(1), FAILURE_TIMEOUT_S
-    life.hear_status(Origin(2, 1), view=1, ready=True, unwanted={4}, now=assembly.now)
-    life.hear_status(Origin(3, 1), view=1, ready=True, unwanted=(), now=assembly.now + failure_timeout_s)
+    life.hear_status(Origin(2, 1), view=1, ready=True, evict_requests={4}, now=assembly.now)
+    life.hear_status(
+        Origin(3, 1), view=1, ready=True, evict_requests=(), now=assembly.now + failure_timeout_s
+    )
     life.pass_time(assembly.now + 1.01 * failure_timeout_s, ready=False)
     assert life.explain() == ""
 

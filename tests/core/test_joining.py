@@ -59,8 +59,8 @@ class Joiner:
         return self.look()
 
 
-def row(origin: Origin, sequence: int, *, floor: int = 0, least: int = 0) -> FrontierRow:
-    return FrontierRow(*origin, sequence, 7, floor=floor, least=least)
+def row(origin: Origin, sequence: int, *, trimmed_to: int = 0, least: int = 0) -> FrontierRow:
+    return FrontierRow(*origin, sequence, 7, trimmed_to=trimmed_to, least=least)
 
 
 def test_before_the_run_is_founded_a_node_is_ready_after_a_failure_timeout() -> None:
@@ -121,7 +121,7 @@ def test_ready_is_who_has_all_that_members_had_when_the_barrier_was_passed() -> 
 def test_a_floor_is_waited_for_even_if_it_rose_later() -> None:
     joiner = Joiner(A)
     joiner.hear(A, [row(A, 3)], 5)
-    joiner.hear(A, [row(A, 9, floor=4)], 5)
+    joiner.hear(A, [row(A, 9, trimmed_to=4)], 5)
     assert not joiner.apply(A, 3).ready
     assert joiner.apply(A, 1).ready
 
@@ -194,5 +194,5 @@ def test_an_eviction_that_was_never_heard_of_counts_as_well() -> None:
 def test_nobody_waits_for_rounds_that_a_damaged_member_of_a_dense_ring_has_given_up() -> None:
     joiner = Joiner(A)
     joiner.frontier.jump(3, 0, 3)
-    assert not joiner.hear(A, [FrontierRow(*RING, 7, 0, mini_batch=7)], 5).ready
-    assert joiner.hear(A, [FrontierRow(*RING, 3, 0, mini_batch=3)], 5).ready
+    assert not joiner.hear(A, [FrontierRow(*RING, 7, 0, steps=7)], 5).ready
+    assert joiner.hear(A, [FrontierRow(*RING, 3, 0, steps=3)], 5).ready

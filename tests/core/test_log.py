@@ -18,7 +18,7 @@ def test_an_append_drops_nothing_even_over_the_budget() -> None:
 
 def test_an_unknown_origin_has_nothing() -> None:
     log = UpdateLog(budget_bytes=1000)
-    assert (log.floor(A), log.last(A), log.frame(A, 1), log.pressure) == (0, 0, None, 0)
+    assert (log.trimmed_to(A), log.last(A), log.frame(A, 1), log.pressure) == (0, 0, None, 0)
 
 
 def test_a_hole_in_the_sequence_is_our_own_fault() -> None:

@@ -26,7 +26,7 @@ from tests.core.stores import MemoryStore
 
 
 @pytest.mark.parametrize(
-    ("floor", "last", "frontier", "first", "expected"),
+    ("trimmed_to", "last", "frontier", "first", "expected"),
     [
         (0, 0, 8, None, []),  # nothing held, nothing came
         (0, 0, 8, 5, [5, 6, 7, 8]),
@@ -44,16 +44,16 @@ from tests.core.stores import MemoryStore
 )
 @pytest.mark.parametrize("budget_entries", [1000, 4])
 def test_adopting_takes_the_tail_and_keeps_what_goes_on_from_it(
-    *, floor: int, last: int, frontier: int, first: int | None, expected: list[int], budget_entries: int
+    *, trimmed_to: int, last: int, frontier: int, first: int | None, expected: list[int], budget_entries: int
 ) -> None:
     store = MemoryStore()
     log = UpdateLog(budget_bytes=budget_entries * ENTRY, store=store, store_budget_bytes=PLENTY)
     filled(log, (B, 1, 3), (A, 1, last))
-    log.trim({A: floor, B: 0}.__getitem__, ALL, share=0)
+    log.trim({A: trimmed_to, B: 0}.__getitem__, ALL, share=0)
     tail = [(A, sequence) for sequence in range(first or frontier + 1, frontier + 1)]
     adopt(log, {A: frontier, B: 3}, [*tail, (B, 3)])
     assert held(log, A) == expected
-    assert log.floor(A) == (expected[0] - 1 if expected else frontier)
+    assert log.trimmed_to(A) == (expected[0] - 1 if expected else frontier)
     assert held(log, B) == [3]
     check_accounts(log, store)
     following = log.last(A) + 1
@@ -76,11 +76,11 @@ def test_adopting_leaves_no_hole_wherever_the_two_logs_meet(
     log = UpdateLog(budget_bytes=budget_entries * ENTRY, store=store, store_budget_bytes=PLENTY)
     filled(log, (A, 1, own[1]))
     log.trim(everywhere(own[0]), ALL, share=0)
-    floor, last = log.floor(A), log.last(A)
+    trimmed_to, last = log.trimmed_to(A), log.last(A)
     first = max(1, frontier - length + 1)
     adopt(log, {A: frontier}, [(A, n) for n in range(first, frontier + 1)])
-    expected = range(first, (last if floor <= frontier < last else frontier) + 1)
-    assert held(log, A) == list(range(floor + 1, last + 1) if floor > frontier else expected)
+    expected = range(first, (last if trimmed_to <= frontier < last else frontier) + 1)
+    assert held(log, A) == list(range(trimmed_to + 1, last + 1) if trimmed_to > frontier else expected)
     check_accounts(log, store)
 
 
@@ -125,7 +125,7 @@ def test_what_is_given_up_goes_bit_by_bit_and_counts_until_it_is_gone() -> None:
     log.receive(received, frame_of(B, 5))
     log.discard({B: received})
     log.adopt({A: OriginLog(count)}, {})
-    assert (log.untidy, len(log), log.floor(A)) == (True, 0, count)
+    assert (log.untidy, len(log), log.trimmed_to(A)) == (True, 0, count)
     assert log.bytes_held == (count + 1) * ENTRY
     log.tidy()
     assert log.bytes_held == 11 * ENTRY

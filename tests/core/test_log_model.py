@@ -82,7 +82,7 @@ class LogMachine(RuleBasedStateMachine):
         tail = [
             (origin, sequence, frame)
             for origin in (A, B, C)
-            for sequence in range(self.log.last(origin), self.log.floor(origin), -1)
+            for sequence in range(self.log.last(origin), self.log.trimmed_to(origin), -1)
             if (frame := self.log.frame(origin, sequence)) is not None
         ]
         lanes = {origin: OriginLog(self.log.last(origin)) for origin in (A, B, C)}
@@ -97,7 +97,7 @@ class LogMachine(RuleBasedStateMachine):
     def equals_its_model(self) -> None:
         assert len(self.log) == len(self.order)
         for origin, frames in self.frames.items():
-            assert self.log.floor(origin) == self.floors[origin]
+            assert self.log.trimmed_to(origin) == self.floors[origin]
             assert self.log.last(origin) == len(frames)
             for sequence in range(self.floors[origin] + 1, len(frames) + 1):
                 assert self.log.frame(origin, sequence) == frames[sequence - 1]

@@ -85,7 +85,7 @@ def test_a_frame_that_the_store_cannot_read_is_not_given() -> None:
     store.readable = False
     assert log.frame(A, 1) is None
     assert log.unreadable == 1
-    assert (log.floor(A), log.last(A)) == (0, 5)
+    assert (log.trimmed_to(A), log.last(A)) == (0, 5)
 
 
 def test_a_log_that_slides_stays_within_its_budget_of_ram() -> None:

@@ -82,7 +82,7 @@ def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch
     while not reloaded:
         turns += 1
         reloaded = any(isinstance(effect, Reload) for effect in cluster.give(0, Resumed()))
-        cluster.give(1, own_update([turns, 2500, 4990], mini_batch=5 + turns))
+        cluster.give(1, own_update([turns, 2500, 4990], steps=5 + turns))
         cluster.settle()
         assert hurt.frontier.sequence(cluster.replica(1).me) == 5 + turns
     assert hurt.lattice.magnitude_max == np.abs(hurt.lattice.coordinates).max()
@@ -101,8 +101,8 @@ def test_a_digest_that_was_wrong_is_mended_like_a_weight(clusters: Clusters, wha
     cluster, hurt = trained(clusters, 1)
     digest = hurt.lattice.digest
     if what == "row":
-        sequence, wrong, mini_batch = hurt.frontier._rows[hurt.me]
-        hurt.frontier._rows[hurt.me] = (sequence, wrong ^ BIT, mini_batch)
+        sequence, wrong, steps = hurt.frontier._rows[hurt.me]
+        hurt.frontier._rows[hurt.me] = (sequence, wrong ^ BIT, steps)
     else:
         hurt.lattice.digest ^= BIT
     find(cluster)

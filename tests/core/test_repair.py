@@ -12,7 +12,7 @@ from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.send import Repair
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, Gap
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow, Trimmed
 from tests.core.cluster import Cluster, own_update, status_of
 
 Clusters = Callable[..., Cluster]
@@ -98,7 +98,7 @@ def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clust
         cluster.give(0, own_update([index]))
     cluster.settle()
     cluster.lose_log(0)
-    cluster.link(0, 1)  # node 1 hears GAP from the origin before it knows of node 2
+    cluster.link(0, 1)  # node 1 hears TRIMMED from the origin before it knows of node 2
     cluster.settle()
     cluster.link(1, 2)
     cluster.settle()
@@ -127,7 +127,11 @@ def test_a_gap_that_comes_before_any_status_tells_what_is_missing_is_remembered(
         1,
         FrameReceived(
             origin,
-            Gap(node=origin.node, incarnation=origin.incarnation, floor=cluster.replica(0).log.floor(origin)),
+            Trimmed(
+                node=origin.node,
+                incarnation=origin.incarnation,
+                trimmed_to=cluster.replica(0).log.trimmed_to(origin),
+            ),
         ),
     )
     cluster.give(1, TimePassed())  # no STATUS has said yet that anybody is ahead
@@ -147,7 +151,7 @@ def test_a_log_that_loses_more_than_a_laggard_was_told_tells_it_again(clusters: 
     cluster.link(1, 2)
     cluster.link(0, 1)
     while cluster.deliver(1, 0) or cluster.deliver(0, 1):
-        pass  # node 1 hears GAP up to 100
+        pass  # node 1 hears TRIMMED up to 100
     for index in range(100):
         cluster.give(0, own_update([index]))
         cluster.lose_log(0)
@@ -203,7 +207,9 @@ def test_a_gap_that_nobody_asked_about_is_not_believed(clusters: Clusters) -> No
     cluster.settle()
     liar = cluster.replica(0).me
     unknown = Origin(99, 1)
-    cluster.give(1, FrameReceived(liar, Gap(node=unknown.node, incarnation=unknown.incarnation, floor=5)))
+    cluster.give(
+        1, FrameReceived(liar, Trimmed(node=unknown.node, incarnation=unknown.incarnation, trimmed_to=5))
+    )
     rows = [FrontierRow(*unknown, 5, 1)]
     for _ in range(20):
         cluster.now += 1.0
@@ -238,14 +244,14 @@ class Search:
         )
         return need is not None
 
-    def has_gap(self, holder: Origin) -> bool:
-        return self.repair.has_gap(ORIGIN, holder, 3)
+    def has_trimmed(self, holder: Origin) -> bool:
+        return self.repair.has_trimmed(ORIGIN, holder, 3)
 
 
 def test_a_gap_counts_for_who_was_asked_and_said_it_alone() -> None:
     search = Search()
-    search.repair.gap(ORIGIN, ASKED, 6)
-    assert [search.has_gap(holder) for holder in (ASKED, OTHER, THIRD)] == [True, False, False]
+    search.repair.note_trimmed(ORIGIN, ASKED, 6)
+    assert [search.has_trimmed(holder) for holder in (ASKED, OTHER, THIRD)] == [True, False, False]
     assert not search.asks(ASKED, 0.1)
     assert search.asks(OTHER, 0.2)
 
@@ -254,8 +260,8 @@ def test_a_gap_counts_for_who_was_asked_and_said_it_alone() -> None:
 def test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody(seconds: float) -> None:
     """Not for the one that was asked, whose answer is awaited still; nor for itself, once it is its turn."""
     search = Search()
-    search.repair.gap(ORIGIN, OTHER, 6)
-    assert not any(search.has_gap(holder) for holder in (ASKED, OTHER, THIRD))
+    search.repair.note_trimmed(ORIGIN, OTHER, 6)
+    assert not any(search.has_trimmed(holder) for holder in (ASKED, OTHER, THIRD))
     late = seconds > search.repair._failure_timeout_s
     assert [search.asks(ASKED, seconds), search.asks(OTHER, seconds)] == [False, late]
 
@@ -263,8 +269,8 @@ def test_a_gap_of_a_holder_that_was_not_asked_counts_for_nobody(seconds: float) 
 def test_a_gap_of_the_origin_counts_unasked_and_takes_the_question_from_nobody() -> None:
     search = Search()
     search.peers[ORIGIN] = search.peers.pop(THIRD)
-    search.repair.gap(ORIGIN, ORIGIN, 6)
-    assert [search.has_gap(holder) for holder in (ORIGIN, ASKED, OTHER)] == [True, False, False]
+    search.repair.note_trimmed(ORIGIN, ORIGIN, 6)
+    assert [search.has_trimmed(holder) for holder in (ORIGIN, ASKED, OTHER)] == [True, False, False]
     assert not search.asks(OTHER, 0.1)  # ASKED is awaited
 
 
@@ -279,10 +285,10 @@ def test_gaps_of_made_up_origins_keep_nobody_from_asking(clusters: Clusters) -> 
             2,
             FrameReceived(
                 liar,
-                Gap(
+                Trimmed(
                     node=Origin(2000 + number, 1).node,
                     incarnation=Origin(2000 + number, 1).incarnation,
-                    floor=2**63,
+                    trimmed_to=2**63,
                 ),
             ),
         )
@@ -299,7 +305,7 @@ def test_searches_are_bounded_however_many_origins_a_peer_invents(clusters: Clus
     view = cluster.replica(1).membership.view
     for turn in range(5):
         rows = [FrontierRow(2000 + turn * ORIGINS_MAX + number, 1, 5, 1) for number in range(ORIGINS_MAX)]
-        said = status_of(cluster.replica(0).me, rows, view=view.number, founding=view.founding)
+        said = status_of(cluster.replica(0).me, rows, view=view.number, cluster_id=view.cluster_id)
         sent += len(cluster.give(1, said))
     assert 0 < sent <= ORIGINS_MAX
 
@@ -318,7 +324,7 @@ def test_who_had_no_credit_to_ask_with_asks_when_it_is_given_back(clusters: Clus
     assert asker.frontier.sequence(cluster.replica(0).me) == 0
     effects = cluster.give(2, LinkDrained(holder))
     frames = [effect.frame[4] for effect in effects if isinstance(effect, Send)]
-    assert FrameType.NEED in frames
+    assert FrameType.FETCH in frames
     cluster.stuck = set()
     cluster.settle()
     cluster.assert_converged()
@@ -329,9 +335,9 @@ def test_who_is_ahead_and_no_longer_holds_it_keeps_nobody_from_asking_a_slow_hol
     frontier = Frontier()
     frontier.replace([FrontierRow(*origin, applied, 1)])
     peers = {}
-    for node, floor in ((1, 0), (2, 5)):
+    for node, trimmed_to in ((1, 0), (2, 5)):
         peer = Peer(Origin(node, 1), f"node-{node}", last_seen=0.0, last_progress=0.0, credit=1)
-        peer.status = {origin: FrontierRow(*origin, 8, 1, floor=floor)}
+        peer.status = {origin: FrontierRow(*origin, 8, 1, trimmed_to=trimmed_to)}
         peers[peer.origin] = peer
     slow, repair = peers[Origin(1, 1)], Repair(failure_timeout_s=5.0)
     asked = [

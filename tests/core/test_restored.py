@@ -47,7 +47,7 @@ def test_the_initial_digest_follows_from_the_checkpoint(clusters: Clusters) -> N
 
 def test_its_log_holds_the_tail_and_what_came_after(clusters: Clusters) -> None:
     before, after = restart(checkpointed(clusters))
-    assert after.log.floor(before.me) == 0  # node 1 has no checkpoint: all was in the tail
+    assert after.log.trimmed_to(before.me) == 0  # node 1 has no checkpoint: all was in the tail
     assert [after.log.frame(before.me, number) for number in range(1, 9)] == [
         before.log.frame(before.me, number) for number in range(1, 9)
     ]
@@ -65,7 +65,7 @@ def test_what_every_member_has_on_disk_is_not_in_the_tail(clusters: Clusters) ->
     assert checkpoint is not None
     assert len(checkpoint.tail) == 4
     before, after = restart(cluster)
-    assert after.log.floor(before.me) == 5
+    assert after.log.trimmed_to(before.me) == 5
 
 
 def test_own_updates_that_do_not_follow_are_left_out(clusters: Clusters) -> None:

@@ -19,11 +19,11 @@ def make_lattice() -> QuantizedWeights:
 
 
 def apply(
-    lattice: QuantizedWeights, scrub: Scrub, indices: list[int], *, step: int = 3, negative: bool = False
+    lattice: QuantizedWeights, scrub: Scrub, indices: list[int], *, magnitude: int = 3, negative: bool = False
 ) -> None:
     words = make_words(indices, negative)
-    lattice.apply(words, step, codec.digest_words(words, step, KEY))
-    scrub.note(words, step)
+    lattice.apply(words, magnitude, codec.digest_words(words, magnitude, KEY))
+    scrub.note(words, magnitude)
 
 
 @given(st.lists(st.integers(1, 20) | UPDATES))
@@ -36,7 +36,7 @@ def test_whatever_updates_come_between_the_slices_intact_memory_is_found_intact(
         if isinstance(event, int):
             assert scrub.advance(event) is not False
         else:
-            apply(lattice, scrub, list(event[0]), negative=event[1], step=event[2])
+            apply(lattice, scrub, list(event[0]), negative=event[1], magnitude=event[2])
 
 
 @given(index=st.integers(0, WEIGHTS - 1), bit=st.integers(0, 31), at=st.integers(0, WEIGHTS - 1))

@@ -58,10 +58,10 @@ def test_an_index_beyond_the_counts_is_refused(cluster: Cluster, index: int, ref
     sequence, digest = replica.frontier.at(origin)
     words = make_words([index])
     digest = (digest + codec.digest_words(words, 1, cluster.spec.key)) % 2**64
-    header = UpdateHeader(*origin, sequence + 1, digest=digest, mini_batch=2, step=1, count=1)
+    header = UpdateHeader(*origin, sequence + 1, digest=digest, steps=2, magnitude=1, count=1)
     before = replica.lattice.coordinates.copy()
     cluster.give(1, FrameReceived(origin, UpdateBody(pack_update(header, codec.encode(words, 2**20)))))
-    assert [drop.reason for _, drop in cluster.drops] == refused
+    assert [drop.code.label for _, drop in cluster.drops] == refused
     changed = np.flatnonzero(replica.lattice.coordinates != before)
     assert changed.tolist() == ([] if refused else [index])
     cluster.kill(1)  # node 0 has not made that update: their replicas are not to be compared

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.snapshot_install import SnapshotIntake
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.core.cluster import WEIGHTS, initial_coordinates, make_words
 
@@ -77,7 +77,7 @@ def frames(intake: SnapshotIntake) -> dict[tuple[Origin, int], bytes]:
     """The tail that came, from each origin's newest to its oldest."""
     found = {}
     for origin, lane in intake.origin_logs.items():
-        for sequence, entry in zip(range(lane.last, lane.floor, -1), lane.entries, strict=True):
+        for sequence, entry in zip(range(lane.last, lane.trimmed_to, -1), lane.entries, strict=True):
             assert isinstance(entry, bytes)
             found[origin, sequence] = entry
     return found
@@ -86,7 +86,7 @@ def frames(intake: SnapshotIntake) -> dict[tuple[Origin, int], bytes]:
 def refusal(call: Callable[[], object]) -> str:
     with pytest.raises(PeerError) as caught:
         call()
-    assert caught.value.reason == "snapshot"
+    assert caught.value.code is RejectCode.SNAPSHOT
     words = str(caught.value)
     assert words.startswith("a snapshot was refused: ")
     return words.removeprefix("a snapshot was refused: ")
@@ -253,7 +253,7 @@ def test_a_damaged_header_or_payload_is_refused_with_what_is_wrong() -> None:
     for damaged in (body[:-1], body[:10], b"", body[:70] + bytes([body[70] ^ 1]) + body[71:]):
         words = refusal(lambda damaged=damaged: take(donor.intake(), donor.chunks(), [damaged]))  # type: ignore[misc]
         assert words.startswith("frame 1 of its log: ")
-    header = UpdateHeader(*A, sequence=6, digest=1, mini_batch=1, step=3, count=2)
+    header = UpdateHeader(*A, sequence=6, digest=1, steps=1, magnitude=3, count=2)
     words = refusal(lambda: take(donor.intake(), donor.chunks(), [pack_update(header, b"\x00" * 9)]))
     assert words.startswith("frame 1 of its log: ")
 

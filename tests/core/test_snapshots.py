@@ -23,6 +23,7 @@ from p2psgd.core.peer import Peer
 from p2psgd.core.readiness import READINESS
 from p2psgd.core.replica import Replica
 from p2psgd.wire.messages import FrontierRow, SnapshotEnd, SnapshotRequest
+from p2psgd.wire.reject import RejectCode
 from tests.core.cluster import Cluster, by_origin, own_update
 
 Clusters = Callable[..., Cluster]
@@ -136,7 +137,7 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.stuck = {(0, 2), (1, 2)}
     for turn in range(5):  # five slices: each update changes all parts, copied or not
-        cluster.give(0, own_update(list(range(turn, 5000, 500)), step=2))
+        cluster.give(0, own_update(list(range(turn, 5000, 500)), magnitude=2))
         cluster.give(1, own_update(list(range(turn, 5000, 700)), negative=True))
         while cluster.deliver(1, 0):
             pass
@@ -208,7 +209,7 @@ def test_who_takes_nothing_of_its_snapshot_is_dropped(clusters: Clusters) -> Non
         cluster.now += 1.0
         asker.last_seen = cluster.now
         cluster.give(0, TimePassed())
-    assert {(drop.peer.node, drop.reason) for _, drop in cluster.drops} >= {(3, "slow")}
+    assert {(drop.peer.node, drop.code) for _, drop in cluster.drops} >= {(3, RejectCode.SLOW)}
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -257,7 +258,7 @@ def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: C
     joiner.log.budget_bytes = 1  # there is no room to replay anything
     cluster.link_all()
     peer = Peer(stranger, "stranger", last_seen=cluster.now, last_progress=0.0, credit=0)
-    rows = by_origin([FrontierRow(*stranger, 5, 1, floor=5)])
+    rows = by_origin([FrontierRow(*stranger, 5, 1, trimmed_to=5)])
     peer.learn_status(rows, rows)
     joiner.cluster.peers[stranger] = peer
     cluster.pass_time(3)
@@ -302,7 +303,7 @@ def test_a_node_that_is_not_complete_itself_says_so(clusters: Clusters) -> None:
         lambda peer: FrameReceived(peer, SnapshotStart([], 0)),
         lambda peer: FrameReceived(peer, SnapshotChunk(bytes(4))),
         lambda peer: FrameReceived(peer, SnapshotTail(bytes(4))),
-        lambda peer: FrameReceived(peer, SnapshotEnd(words="", tail=0)),
+        lambda peer: FrameReceived(peer, SnapshotEnd(reason="", tail=0)),
     ],
 )
 def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
@@ -321,7 +322,7 @@ def test_what_nobody_asked_for_or_not_any_more_is_passed_over(
     [
         lambda peer: FrameReceived(peer, SnapshotChunk(bytes(4))),
         lambda peer: FrameReceived(peer, SnapshotTail(bytes(4))),
-        lambda peer: FrameReceived(peer, SnapshotEnd(words="", tail=0)),
+        lambda peer: FrameReceived(peer, SnapshotEnd(reason="", tail=0)),
     ],
 )
 def test_what_comes_before_the_beginning_drops_the_donor(
@@ -332,8 +333,8 @@ def test_what_comes_before_the_beginning_drops_the_donor(
     cluster.link_all()
     deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.give(2, what(cluster.replica(0).me))
-    assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "snapshot")]
-    assert "before its beginning" in cluster.drops[0][1].words
+    assert [(number, drop.code) for number, drop in cluster.drops] == [(2, RejectCode.SNAPSHOT)]
+    assert "before its beginning" in cluster.drops[0][1].details
 
 
 def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clusters) -> None:
@@ -342,7 +343,7 @@ def test_a_snapshot_whose_frontier_no_such_run_has_drops_the_donor(clusters: Clu
     cluster.link_all()
     deliver_until(cluster, lambda: cluster.replica(0).scanner.copying is not None)
     cluster.give(2, FrameReceived(cluster.replica(0).me, SnapshotStart([FrontierRow(0, 0, 1, 7)], 7)))
-    assert [(number, drop.reason) for number, drop in cluster.drops] == [(2, "origin")]
+    assert [(number, drop.code) for number, drop in cluster.drops] == [(2, RejectCode.ORIGIN)]
 
 
 def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:
@@ -358,4 +359,4 @@ def test_a_donor_that_stands_still_loses_its_link(clusters: Clusters) -> None:
         joiner.peers[donor].last_seen = cluster.now  # not silent
         cluster.give(1, TimePassed())
     words = "node-0 has sent nothing of its snapshot for two failure timeouts"
-    assert cluster.drops == [(1, Drop(donor, "slow", words))]
+    assert cluster.drops == [(1, Drop(donor, RejectCode.SLOW, words))]

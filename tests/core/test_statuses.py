@@ -22,7 +22,7 @@ from p2psgd.wire.messages import (
 from tests.core.cluster import by_origin, initial_coordinates, make_spec
 
 ME, A, B = Origin(1, 1), Origin(2, 1), Origin(3, 1)
-VIEW = View(4, (ME, A, B), founding=77)
+VIEW = View(4, (ME, A, B), cluster_id=77)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def read(state: State, *peers: Peer, saved: int = 0, ready: bool = True) -> Stat
         {peer.origin: peer for peer in peers},
         VIEW,
         {A: saved},
-        unwanted=(),
+        evict_requests=(),
         ready=ready,
         loop_lag_ms=3,
         heard_since=45.0,
@@ -62,9 +62,9 @@ def read(state: State, *peers: Peer, saved: int = 0, ready: bool = True) -> Stat
 def test_it_tells_frontier_floor_what_is_on_disk_and_the_view(state: State) -> None:
     status = read(state, saved=5, ready=False)
     assert parse_frontier(status.frontier) == [
-        FrontierRow(*A, 9, 1009, floor=2, durable=5, least=9, mini_batch=18)
+        FrontierRow(*A, 9, 1009, trimmed_to=2, durable=5, least=9, steps=18)
     ]
-    assert (status.view, status.founding, status.ready, status.loop_lag_ms) == (4, 77, False, 3)
+    assert (status.view, status.cluster_id, status.ready, status.loop_lag_ms) == (4, 77, False, 3)
     assert status.confirmed == b""
 
 
@@ -80,7 +80,7 @@ def test_least_is_what_the_sender_and_all_that_it_vouches_for_have(state: State)
         (linked(B, last_seen=44.0), False),
         (linked(Origin(3, 2)), True),
         (linked(Origin(9, 1)), True),
-        (linked(B, FrontierRow(*A, 12, 0, floor=10)), True),
+        (linked(B, FrontierRow(*A, 12, 0, trimmed_to=10)), True),
         (Peer(B, "peer", last_seen=50.0, last_progress=50.0, credit=1), False),
     ],
     ids=["silent", "another life", "no member", "its log starts beyond our frontier", "no status yet"],

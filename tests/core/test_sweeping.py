@@ -29,9 +29,9 @@ class Setting:
     def update(self) -> None:
         self.turns += 1
         words = make_words(list(range(self.turns % 97, WEIGHTS, 101)), negative=self.turns % 3 == 0)
-        step = 1 + self.turns % 5
-        digest = self.state.digest_after(ME, words, step)
-        header = UpdateHeader(*ME, self.state.frontier.sequence(ME) + 1, digest, 1, step, len(words))
+        magnitude = 1 + self.turns % 5
+        digest = self.state.digest_after(ME, words, magnitude)
+        header = UpdateHeader(*ME, self.state.frontier.sequence(ME) + 1, digest, 1, magnitude, len(words))
         self.state.apply(ME, header, words, b"frame")
 
     def scrub(self, begin: float) -> bool:
@@ -134,8 +134,8 @@ def test_a_frontier_that_does_not_add_up_to_the_digest_is_found_too() -> None:
     setting = Setting()
     setting.update()
     rows = setting.state.frontier._rows
-    [(origin, (sequence, digest, mini_batch))] = rows.items()
-    rows[origin] = (sequence, digest ^ 1 << 40, mini_batch)
+    [(origin, (sequence, digest, steps))] = rows.items()
+    rows[origin] = (sequence, digest ^ 1 << 40, steps)
     assert not setting.scrub(60.0)
     assert setting.scanner.clean is False
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import INCARNATION_MAX, Origin
 from p2psgd.core.view import NUMBER_MAX, View, parse_view
+from p2psgd.wire.reject import PeerError
 
 VIEW = View(5, (Origin(1, 1), Origin(2, INCARNATION_MAX)), frozenset({3}), 7, (2, 5))
 

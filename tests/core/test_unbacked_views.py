@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Drop
 from p2psgd.core.events import RemovalRequested
 from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import VIEWS_SKIPPED_MAX, Membership
 from p2psgd.core.view import NO_VIEW, NO_VOTES
 from p2psgd.wire.messages import ConfirmedRow
+from p2psgd.wire.reject import PeerError, RejectCode
 from tests.core.assembly import FAILURE_TIMEOUT_S, TICK_S, TIMING, Assembly, assert_all_know, founded
 from tests.core.cluster import Cluster, status_of
 
@@ -90,7 +90,7 @@ def test_who_brings_views_has_a_failure_timeout_for_what_else_it_claims() -> Non
     view = NO_VIEW.replace({1: 1, 2: 1}, set(), set())
     for turn in range(8):
         now = turn * 0.6 * FAILURE_TIMEOUT_S
-        membership.hear_status(peer, view=view.number + 1, ready=True, unwanted=(), now=now)
+        membership.hear_status(peer, view=view.number + 1, ready=True, evict_requests=(), now=now)
         membership.hear_vote(peer, view.news(), now)
         view = view.replace({}, set(), set())
         assert not membership.take_unbacked(now)
@@ -100,11 +100,11 @@ def test_who_brings_views_has_a_failure_timeout_for_what_else_it_claims() -> Non
 def test_no_life_goes_back_to_an_earlier_view(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.found()
-    peer, founding = cluster.replica(1).me, cluster.replica(0).membership.view.founding
-    cluster.give(0, status_of(peer, [], view=2, founding=founding))
-    cluster.give(0, status_of(peer, [], view=1, founding=founding))
+    peer, cluster_id = cluster.replica(1).me, cluster.replica(0).membership.view.cluster_id
+    cluster.give(0, status_of(peer, [], view=2, cluster_id=cluster_id))
+    cluster.give(0, status_of(peer, [], view=1, cluster_id=cluster_id))
     words = "node-1 tells of view 1, and told of 2 before"
-    assert cluster.drops == [(0, Drop(peer, "view", words))]
+    assert cluster.drops == [(0, Drop(peer, RejectCode.VIEW, words))]
 
 
 def test_a_view_that_comes_in_time_is_what_was_claimed() -> None:
@@ -127,7 +127,7 @@ def test_who_does_not_hear_this_node_has_until_it_would_close_the_link_itself() 
     step_s, now, dropped = TIMING.status_s, 0.0, None
     while dropped is None:
         now += step_s
-        membership.hear_status(peer, view=9, ready=False, unwanted=(), now=now, hears=False)
+        membership.hear_status(peer, view=9, ready=False, evict_requests=(), now=now, hears=False)
         if membership.take_unbacked(now):
             dropped = now
         assert now < 100
@@ -139,7 +139,9 @@ def test_who_does_not_hear_this_node_has_until_it_would_close_the_link_itself() 
 
 
 def lone_membership() -> Membership:
-    return Membership(Origin(1, 1), founders=1, two_nodes="stall", timing=TIMING, votes=NO_VOTES, now=0.0)
+    return Membership(
+        Origin(1, 1), bootstrap_expect=1, two_nodes="stall", timing=TIMING, votes=NO_VOTES, now=0.0
+    )
 
 
 def test_no_run_skips_that_many_views() -> None:
@@ -153,17 +155,17 @@ def test_no_run_skips_that_many_views() -> None:
 def test_its_link_ends_with_the_reason(clusters: Clusters, claimed: int, *, at_once: bool) -> None:
     cluster = clusters(5)
     cluster.found()
-    liar, founding = cluster.replica(3).me, cluster.replica(0).membership.view.founding
+    liar, cluster_id = cluster.replica(3).me, cluster.replica(0).membership.view.cluster_id
     cluster.kill(2)
     cluster.give(0, RemovalRequested(3, forbid=False))
     cluster.stuck.add((3, 0))
     for _ in range(14):
         if not cluster.drops:
             heard = [ConfirmedRow(*cluster.replica(0).me, 0)]
-            cluster.give(0, status_of(liar, [], view=claimed, founding=founding, confirmed=heard))
+            cluster.give(0, status_of(liar, [], view=claimed, cluster_id=cluster_id, confirmed=heard))
             assert bool(cluster.drops) == at_once
         cluster.pass_time(0.5)
     ((number, drop), *_) = cluster.drops
-    assert (number, drop.peer, drop.reason) == (0, liar, "view")
-    assert str(claimed) in drop.words
+    assert (number, drop.peer, drop.code) == (0, liar, RejectCode.VIEW)
+    assert str(claimed) in drop.details
     assert 3 not in cluster.replica(0).membership.view.lives

@@ -9,6 +9,7 @@ from p2psgd.core.events import FrameReceived, LinkOpened, NodeStopping, UpdateBo
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.wire import codec
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.update import pack_update
 from tests.core.cluster import WEIGHTS, Cluster, initial_coordinates, own_update, sample_update
 
@@ -51,7 +52,8 @@ def test_updates_that_cross_leave_equal_bits_in_any_order(clusters: Clusters) ->
     for number in range(3):
         for turn in range(5):
             cluster.give(
-                number, own_update([turn, 10 + number, 100], step=1 + number + turn, negative=turn % 2 == 0)
+                number,
+                own_update([turn, 10 + number, 100], magnitude=1 + number + turn, negative=turn % 2 == 0),
             )
     cluster.settle()
     cluster.assert_converged()
@@ -107,17 +109,17 @@ def test_a_link_on_which_nothing_comes_is_dropped(clusters: Clusters) -> None:
     cluster.stuck = {(0, 1)}
     cluster.pass_time(21.0)
     number, drop = cluster.drops[0]
-    assert (number, drop.reason) == (1, "silent")
+    assert (number, drop.code) == (1, RejectCode.SILENT)
 
 
 def test_a_weight_past_what_float32_holds_is_named(clusters: Clusters) -> None:
     cluster = clusters(1)
     for _ in range(9):
-        cluster.give(0, own_update([4100], step=codec.STEP_MAX))
+        cluster.give(0, own_update([4100], magnitude=codec.MAGNITUDE_MAX))
     assert len(cluster.alarms) == 1
     assert "output[100]" in cluster.alarms[0]
     for _ in range(8):
-        cluster.give(0, own_update([4100], step=codec.STEP_MAX))
+        cluster.give(0, own_update([4100], magnitude=codec.MAGNITUDE_MAX))
     assert "output[100]" in cluster.halts[0][1].words
     assert "2^-20" in cluster.halts[0][1].words
 

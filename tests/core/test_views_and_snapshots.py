@@ -29,7 +29,7 @@ def test_a_newcomer_whose_list_names_nobody_waits_for_those_whose_lists_name_it(
     cluster.link_all()
     cluster.pass_time(6)
     newcomer = cluster.boot(2)
-    newcomer.membership.founders = 1
+    newcomer.membership.bootstrap_expect = 1
     cluster.pass_time(4)  # of a failure timeout of 5 s: they dial it that often
     cluster.link_all()
     cluster.pass_time(3)
@@ -42,7 +42,7 @@ def test_logs_are_trimmed_only_of_what_all_members_have(clusters: Clusters) -> N
     cluster.found()
     cluster.train([0, 1, 2], 60)
     replica = cluster.replica(0)
-    assert replica.log.floor(replica.me) > 20
+    assert replica.log.trimmed_to(replica.me) > 20
     assert replica.log.bytes_held <= BUDGET
     assert cluster.views() == [1, 1, 1]
     cluster.assert_converged()
@@ -178,8 +178,8 @@ def test_nodes_that_cannot_reach_each_other_trim_by_way_of_a_third(clusters: Clu
     cluster.train([0, 1, 2], 60)
     cluster.pass_time(5)
     for replica in cluster.alive():
-        assert replica.log.floor(cluster.replica(0).me) > 20
-        assert replica.log.floor(cluster.replica(2).me) > 20
+        assert replica.log.trimmed_to(cluster.replica(0).me) > 20
+        assert replica.log.trimmed_to(cluster.replica(2).me) > 20
         assert not replica.counters.evictions_seen
     assert sum(replica.counters.snapshots_taken for replica in cluster.alive()) == 0
     cluster.assert_converged()
@@ -222,7 +222,7 @@ def test_who_joins_by_way_of_others_is_given_time_before_it_counts_as_holding_ba
     cluster.pass_time(1)
     assert first.retention.fullness >= EVICT
     assert first.retention.holders == [newcomer]
-    assert not first.membership.unwanted
+    assert not first.membership.evict_requests
     cluster.stuck = set()
     cluster.pass_time(5)
     assert cluster.all_ready()

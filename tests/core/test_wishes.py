@@ -16,7 +16,7 @@ LIVES = st.dictionaries(NODES, st.integers(1, 2))
 
 def view_of(lives: dict[int, int], forbidden: set[int]) -> View:
     members = tuple(sorted(Origin(*life) for life in lives.items()))
-    return View(3, members, frozenset(forbidden - lives.keys()), founding=7)
+    return View(3, members, frozenset(forbidden - lives.keys()), cluster_id=7)
 
 
 @given(LIVES, LIVES, st.sets(NODES), st.booleans())
@@ -28,14 +28,14 @@ def test_wishes_that_are_fulfilled_ask_for_no_view(
     assert wish is None or not wishes.fulfilled(view, here)
 
 
-@given(LIVES, st.sampled_from(["leaving", "unwanted", "removed"]))
+@given(LIVES, st.sampled_from(["leaving", "evict_requests", "removed"]))
 def test_an_open_wish_is_not_fulfilled(members: dict[int, int], what: str) -> None:
     wishes, view = PendingChanges(Timing()), view_of(members | {1: 1}, set())
     assert wishes.fulfilled(view, view.lives)
     if what == "leaving":
         wishes.leaving.add(1)
-    elif what == "unwanted":
-        wishes.unwanted[1] = "slow"
+    elif what == "evict_requests":
+        wishes.evict_requests[1] = "slow"
     else:
         wishes.remove(1, forbid=False, view=view)
     assert not wishes.fulfilled(view, view.lives)

@@ -48,7 +48,9 @@ def beyond(holder: Replica, others: Sequence[Mapping[Origin, int]]) -> dict[Orig
     """Of every origin the numbers that the holder's log has and that are beyond one of `others`."""
     least = {origin: min(other.get(origin, 0) for other in others) for origin in holder.frontier}
     return {
-        origin: list(range(max(holder.log.floor(origin), first) + 1, holder.frontier.sequence(origin) + 1))
+        origin: list(
+            range(max(holder.log.trimmed_to(origin), first) + 1, holder.frontier.sequence(origin) + 1)
+        )
         for origin, first in least.items()
     }
 

@@ -77,7 +77,7 @@ def test_every_shard_is_used_in_every_epoch_while_a_node_joins_and_another_dies(
 
     def start(number: int) -> Daemon:
         words = [sys.executable, script, bucket.url, logs[number], gate, tmp_path / "told"]
-        return place.start(number, "--founders", "2", "--trainer", " ".join(map(str, words)))
+        return place.start(number, "--bootstrap-expect", "2", "--trainer", " ".join(map(str, words)))
 
     with all_stopped([start(0), start(1)]) as daemons:
         until(lambda: min(len(numbers(log)) for log in logs[:2]) > SAMPLES, "both are at work")

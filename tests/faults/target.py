@@ -101,14 +101,14 @@ def memory_bytes(process: Path, what: str) -> int:
 
 
 def refusal(connected: socket.socket, data: bytes) -> str:
-    """Send, read until the other side hangs up, and return the code of its REJECT; empty if none came."""
+    """Send, read until the other side hangs up, and return the label of its REJECT; empty if none came."""
     received = bytearray()
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         connected.sendall(data)
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         while piece := connected.recv(65536):
             received += piece
-    code = ""
+    label = ""
     while received:
         length, number = PREFIX.unpack_from(received)
         body = received[PREFIX.size : PREFIX.size + length]
@@ -116,8 +116,8 @@ def refusal(connected: socket.socket, data: bytes) -> str:
         if number == FrameType.REJECT:
             message = parse_message(FrameType.REJECT, body)
             assert isinstance(message, Reject)
-            code = message.code
-    return code
+            label = message.to_error().label
+    return label
 
 
 CHECKED = struct.Struct("<QQQQQIIIB7s")
@@ -134,8 +134,8 @@ def forged_update(
         "incarnation": 1,
         "sequence": 1,
         "digest": codec.digest_words(words, 1, stranger.key),
-        "mini_batch": 1,
-        "step": 1,
+        "steps": 1,
+        "magnitude": 1,
         "count": len(indices),
         "length": len(payload),
         "encoding": 1,

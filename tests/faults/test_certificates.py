@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.messages import Hello, pack_message
+from p2psgd.wire.messages import PROTOCOL_VERSION, Hello, pack_message
 from tests import DEADLINE_S
 from tests.certificates import LONG_AGO, Certificates, careless
 from tests.daemons import all_stopped, trainer, until
@@ -40,7 +40,7 @@ def hello(target: Target, *, node: int, name: str, run: bytes | None = None) -> 
     theirs = target.status()["run"]
     return pack_message(
         Hello(
-            protocol=1,
+            protocol=PROTOCOL_VERSION,
             node=node,
             incarnation=1,
             name=name,
@@ -49,7 +49,7 @@ def hello(target: Target, *, node: int, name: str, run: bytes | None = None) -> 
             quantum_log2=theirs["quantum_log2"],
             mode=theirs["mode"],
             label=theirs["label"],
-            share="",
+            rank="",
         )
     )
 
@@ -130,7 +130,7 @@ def test_fault_25_the_right_certificate_with_another_run_is_refused(
 def test_fault_25_plaintext_is_refused_in_plaintext(target: Target) -> None:
     with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connected:
         assert refusal(connected, hello(target, node=5, name="stranger-5")) == "plaintext on a TLS port"
-    for greeting in (b"GET / HTTP/1.1\r\n\r\n", pack_frame(FrameType.NEED, b"\0" * 22), bytes(3)):
+    for greeting in (b"GET / HTTP/1.1\r\n\r\n", pack_frame(FrameType.FETCH, b"\0" * 22), bytes(3)):
         before = counted(target, "plaintext on a TLS port")
         with socket.create_connection(("127.0.0.1", target.port), timeout=DEADLINE_S) as connected:
             refusal(connected, greeting)

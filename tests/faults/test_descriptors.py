@@ -19,7 +19,7 @@ import pytest
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.storage.files import FOLDER, VOTES_NAME
-from p2psgd.wire.messages import Hello, pack_message
+from p2psgd.wire.messages import PROTOCOL_VERSION, Hello, pack_message
 from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import calm, endless, mini_batches
 from tests.ports import free_ports
@@ -126,7 +126,7 @@ def test_fault_29_also_if_the_strangers_are_linked(tmp_path: Path) -> None:
 
         def hello(node: int) -> bytes:
             greeting = Hello(
-                protocol=1,
+                protocol=PROTOCOL_VERSION,
                 node=node,
                 incarnation=1,
                 name=f"stranger-{node}",
@@ -135,7 +135,7 @@ def test_fault_29_also_if_the_strangers_are_linked(tmp_path: Path) -> None:
                 quantum_log2=run["quantum_log2"],
                 mode=run["mode"],
                 label=run["label"],
-                share="",
+                rank="",
             )
             return pack_message(greeting)
 

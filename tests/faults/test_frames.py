@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import msgpack
 import numpy as np
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import HANDSHAKE_LIMITS, PREFIX, FrameType, link_limits, pack_frame
 from p2psgd.wire.messages import MESSAGES, FrontierRow
+from p2psgd.wire.reject import PeerError
 from tests.daemons import until
 from tests.faults.target import Target, forged_update, refusal
 from tests.stranger import status_of
@@ -115,7 +115,11 @@ def test_fault_21_bad_updates_change_nothing(target: Target) -> None:
             forged([1], count=codec.indices_max(far) + 1),
             forged([1], count=2**32 - 1),
         ],
-        "step": [forged([1], step=0), forged([1], step=2**20 + 1), forged([1], step=2**32 - 1)],
+        "magnitude": [
+            forged([1], magnitude=0),
+            forged([1], magnitude=2**20 + 1),
+            forged([1], magnitude=2**32 - 1),
+        ],
         "sequence": [forged([1], sequence=0)],
         "update length": [
             forged([1], length=0),
@@ -123,7 +127,7 @@ def test_fault_21_bad_updates_change_nothing(target: Target) -> None:
             pack_frame(FrameType.UPDATE, bytes(63)),
         ],
         "encoding": [forged([1], encoding=0), forged([1], encoding=2), forged([1], zero=b"\0\0\0\0\0\0\1")],
-        "digest": [forged([1], digest=0), forged([1], step=2), forged([1, 3], count=2, digest=1)],
+        "digest": [forged([1], digest=0), forged([1], magnitude=2), forged([1, 3], count=2, digest=1)],
         "identity": [forged([1], **mine)],
     }
     stranger.close()
@@ -187,7 +191,7 @@ def test_fault_22_before_the_greeting_hardly_anything_is_allowed(target: Target)
 
 
 def bad_numbers() -> Iterator[bytes]:
-    """NEED whose `first` is not a number from 1 on."""
+    """FETCH whose `first` is not a number from 1 on."""
     for value in (True, -1, 0, 1.0, float("nan"), 2**63 * 2.0, "1", b"1", None, [1], {"a": 1}):
         yield msgpack.packb({"node": 1, "incarnation": 1, "first": value, "last": 9})
     first = b"\xa4node\x01\xabincarnation\x01\xa4last\x09\xa5first"
@@ -205,7 +209,7 @@ def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -
 
     def send_all() -> None:
         for body in bad_numbers():
-            assert target.code_of_refusal(25, pack_frame(FrameType.NEED, body)) == "message", body
+            assert target.code_of_refusal(25, pack_frame(FrameType.FETCH, body)) == "message", body
         for kind in kinds:
             for bomb in bombs(limits[kind], KEYS[kind]):
                 assert target.code_of_refusal(25, pack_frame(kind, bomb)) == "message", (kind, bomb[:20])

@@ -19,6 +19,7 @@ from p2psgd.net.rejections import LIVES_MAX
 from p2psgd.storage.identity import lay_down_id
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Hello, Reject, pack_message, parse_message
+from p2psgd.wire.reject import RejectCode
 from tests.daemons import Daemon, all_stopped, clock_behind, until
 from tests.node.test_node import Place, calm, ended, endless
 from tests.service_manager import ServiceManager
@@ -90,7 +91,7 @@ def liar(port: int, newest: Callable[[int], int]) -> Iterator[list[int]]:
             assert isinstance(hello, Hello)
             met.append(hello.incarnation)
             told = newest(hello.incarnation)
-            reject = Reject(node=1, code="behind", words="a lie", incarnation=told)
+            reject = Reject(node=1, code=RejectCode.BEHIND, details="a lie", incarnation=told)
             self.wfile.write(pack_message(reject))
 
     with socketserver.TCPServer(("127.0.0.1", port), Answer) as server:

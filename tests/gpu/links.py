@@ -56,4 +56,4 @@ def die(link: Any, daemon: Daemon) -> None:
 def sent_by(daemon: Daemon) -> list[tuple[int, int, bytes]]:
     """Mini-batch, step and bytes of all updates that the daemon was given."""
     daemon.take_all()
-    return [(update.mini_batch, update.step, bytes(update.payload)) for update in daemon.host.updates]
+    return [(update.steps, update.magnitude, bytes(update.payload)) for update in daemon.host.updates]

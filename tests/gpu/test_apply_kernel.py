@@ -103,7 +103,7 @@ def test_the_smallest_quantum_and_the_largest_step_are_exact(gpu: Backend) -> No
     """Where the device's atomics, which flush denormals, come closest to one."""
     words = uint32([0, 3, 4])
     check(gpu, 3, [(words, 1), (words ^ np.uint32(1), 1), (words, 1)], quantum=2.0**-30)
-    check(gpu, 3, [(words, codec.STEP_MAX)], quantum=1.0)
+    check(gpu, 3, [(words, codec.MAGNITUDE_MAX)], quantum=1.0)
 
 
 def test_an_index_outside_is_left_out(gpu: Backend) -> None:

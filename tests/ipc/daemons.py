@@ -17,7 +17,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError, UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.core.view import View
 from p2psgd.ipc import layout
 from p2psgd.ipc.ring_buffer import entry_bytes
@@ -28,6 +28,7 @@ from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.removal import standing_of
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
 from tests import DEADLINE_S
@@ -86,7 +87,9 @@ def changes_of(updates: list[OwnUpdateMade], weights: int) -> NDArray[np.float64
     """What these updates change in all weights."""
     changes = np.zeros(weights)
     for update in updates:
-        changes[update.words >> 1] += QUANTUM * update.step * (1 - 2 * (update.words & 1).astype(np.float64))
+        changes[update.words >> 1] += (
+            QUANTUM * update.magnitude * (1 - 2 * (update.words & 1).astype(np.float64))
+        )
     return changes
 
 
@@ -172,9 +175,9 @@ class NumpyHost:
             self.on_shared()
             return
         self.updates.append(given)
-        self.apply(given.words, given.step)
+        self.apply(given.words, given.magnitude)
         header = UpdateHeader(
-            self.node, 1, len(self.updates), 0, given.mini_batch, given.step, len(given.words)
+            self.node, 1, len(self.updates), 0, given.steps, given.magnitude, len(given.words)
         )
         for send in self.peers:
             send(pack_update(header, given.payload))
@@ -184,8 +187,8 @@ class NumpyHost:
 
     def peer_update(self, body: bytes) -> None:
         header, payload = parse_update(body, self.coordinates.size)
-        self.apply(codec.decode(payload, header.count, self.coordinates.size), header.step)
-        self.mini_batches[header.node] = max(header.mini_batch, self.mini_batches.get(header.node, 0))
+        self.apply(codec.decode(payload, header.count, self.coordinates.size), header.magnitude)
+        self.mini_batches[header.node] = max(header.steps, self.mini_batches.get(header.node, 0))
 
     def trainer_state(self, state: TrainerState) -> None:
         residual = None if state.residual is None else state.residual.copy()

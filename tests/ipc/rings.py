@@ -65,15 +65,15 @@ class Ring:
             assert isinstance(share, ContributionMade)
             for update in share.updates:
                 if source is daemon:
-                    daemon.host.apply(update.words, update.step)
+                    daemon.host.apply(update.words, update.magnitude)
                     continue
                 numbers = (
                     source.host.node,
                     1,
                     self.rounds,
                     0,
-                    share.mini_batch,
-                    update.step,
+                    share.steps,
+                    update.magnitude,
                     len(update.words),
                 )
                 body = pack_update(UpdateHeader(*numbers), update.payload)

@@ -115,7 +115,7 @@ def test_a_mini_batch_that_cannot_follow_is_refused(trainer: Trainer, mini_batch
         trainer.take()
 
 
-@pytest.mark.parametrize("step", [0, codec.STEP_MAX + 1, 2**32 - 1])
+@pytest.mark.parametrize("step", [0, codec.MAGNITUDE_MAX + 1, 2**32 - 1])
 def test_a_step_out_of_range_is_refused(trainer: Trainer, step: int) -> None:
     trainer.write_update(11, [1], step)
     with pytest.raises(TrainerError, match=f"step {step} is not within"):
@@ -300,12 +300,12 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_good_updates_or_refuses
         except TrainerError:
             break
         for update in updates:
-            assert update.mini_batch >= max(last, 11)
-            assert 1 <= update.step <= codec.STEP_MAX
+            assert update.steps >= max(last, 11)
+            assert 1 <= update.magnitude <= codec.MAGNITUDE_MAX
             np.testing.assert_array_equal(
                 update.words, codec.decode(update.payload, len(update.words), WEIGHTS)
             )
-            last = update.mini_batch
+            last = update.steps
         trainer.counters.load(Counter.OUTBOX_TAIL)
     assert last <= trainer.daemon.progress() <= last + MINI_BATCH_LEAP_MAX
     trainer.daemon.close()

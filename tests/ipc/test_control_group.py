@@ -60,7 +60,7 @@ def test_a_user_of_the_group_trains_on_a_daemon_of_another_user(
     assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (GROUP, 0o660)
     done = train(daemon.path, *groups)
     assert done.returncode == 0, done.stderr
-    assert [update.mini_batch for update in daemon.host.updates] == [1]
+    assert [update.steps for update in daemon.host.updates] == [1]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

@@ -106,8 +106,9 @@ def test_a_share_is_taken_when_it_is_whole(sparse: Trainer) -> None:
     sparse.close(11)
     (share,) = sparse.take()
     assert isinstance(share, ContributionMade)
-    assert [(update.step, list(update.words >> 1)) for update in share.updates] == [(3, [1, 2]), (4, [5])]
-    assert share.mini_batch == sparse.daemon.entries.mini_batches == 11
+    sent = [(update.magnitude, list(update.words >> 1)) for update in share.updates]
+    assert sent == [(3, [1, 2]), (4, [5])]
+    assert share.steps == sparse.daemon.entries.mini_batches == 11
 
 
 def test_a_share_of_many_updates_is_taken_in_one_turn(sparse: Trainer) -> None:
@@ -321,7 +322,7 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_one_whole_share_a_round
             break
         for each in given:
             if isinstance(each, ContributionMade):
-                assert len({each.mini_batch, *(update.mini_batch for update in each.updates)}) == 1
+                assert len({each.steps, *(update.steps for update in each.updates)}) == 1
                 shares += 1
                 continue
             assert isinstance(each, BucketContributed)

@@ -57,7 +57,7 @@ def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
         assert daemon.host.left == [(False, "ended without detaching")]
         assert daemon.host.attached == [said["pid"]]
-    assert [update.mini_batch for update in daemon.host.updates] == [
+    assert [update.steps for update in daemon.host.updates] == [
         number for number in range(1, published + 1) for _ in STEPS
     ]
     assert daemon.trainer_status()["mini_batches"] == published
@@ -67,7 +67,7 @@ def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
         np.testing.assert_array_equal(link.residual + link.weights, expected_after(published))
         link.send(delta_of(published + 1, WEIGHTS), 8)
         np.testing.assert_array_equal(link.residual + link.weights, expected_after(published + 1))
-    assert daemon.host.updates[-1].mini_batch == published + 1
+    assert daemon.host.updates[-1].steps == published + 1
 
 
 def test_a_trainer_killed_while_it_waits_for_room_has_lost_nothing(start_daemon: StartDaemon) -> None:
@@ -92,7 +92,7 @@ def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attach
         daemon.server.session.outbox_closed = False
         process.kill()
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
-    assert [update.mini_batch for update in daemon.host.updates[:: len(STEPS)]] == list(
+    assert [update.steps for update in daemon.host.updates[:: len(STEPS)]] == list(
         range(1, said["mini_batches"] + 1)
     )
     with attach(control=daemon.path) as link:

@@ -58,9 +58,7 @@ def check(daemon: Daemon, state: TrainerState, updates: int) -> None:
     """Residual and updates taken until then are those of the state's mini-batches."""
     assert state.residual is not None
     changes = changes_of(daemon.host.updates[:updates], WEIGHTS)
-    assert (
-        max((update.mini_batch for update in daemon.host.updates[:updates]), default=0) <= state.mini_batches
-    )
+    assert max((update.steps for update in daemon.host.updates[:updates]), default=0) <= state.mini_batches
     np.testing.assert_array_equal(state.residual + changes, expected_after(state.mini_batches))
 
 
@@ -143,7 +141,7 @@ def test_a_new_daemon_goes_on_from_a_state(start_daemon: StartDaemon, mini_batch
         later = state_of(second)
         assert later.residual is not None
         np.testing.assert_array_equal(later.residual + second.weights(), total)
-        assert [update.mini_batch for update in second.host.updates] == [
+        assert [update.steps for update in second.host.updates] == [
             *range(mini_batches + 1, mini_batches + 4)
         ]
 

@@ -16,7 +16,8 @@ from p2psgd.net.dialer import AddressDialer
 from p2psgd.net.mesh import Mesh
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
-from p2psgd.wire.messages import Hello
+from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
+from p2psgd.wire.reject import RejectCode
 from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
@@ -33,7 +34,7 @@ class Host:
         self.closed: list[str] = []
         self.frames: list[tuple[Origin, FrameType, bytes]] = []
         self.drained = 0
-        self.rejections: list[tuple[str, str]] = []
+        self.rejections: list[tuple[RejectCode, str]] = []
         self.newest: list[int] = []  # incarnation told with each refusal
         self.listed: list[bool] = []  # whether each came from where the list says
         self.members: dict[int, int] = {}  # incarnation by node, of the view
@@ -62,7 +63,7 @@ class Host:
     def peers_received(self, peer: Origin, body: Body) -> None:
         self.frames.append((peer, FrameType.PEERS, bytes(body)))
 
-    def refused_by_peer(self, code: str, words: str, newest: int, *, listed: bool) -> None:
+    def refused_by_peer(self, code: RejectCode, words: str, newest: int, *, listed: bool) -> None:
         self.rejections.append((code, words))
         self.newest.append(newest)
         self.listed.append(listed)
@@ -97,7 +98,7 @@ class Party:
         self.address = Address("127.0.0.1", self.listening.getsockname()[1])
         self.origin = Origin(node, incarnation)
         greeting = Hello(
-            protocol=1,
+            protocol=PROTOCOL_VERSION,
             node=node,
             incarnation=incarnation,
             name=f"node-{node}",
@@ -106,7 +107,7 @@ class Party:
             quantum_log2=-20,
             mode="async",
             label="",
-            share="",
+            rank="",
         )
         self.mesh = Mesh(
             self.host, greeting, greeting.weights, FAILURE_TIMEOUT_S, time.monotonic, credentials
@@ -168,7 +169,7 @@ async def see_a_life_superseded(hub: Party, old: Party, new: Party) -> None:
     await until(lambda: 2 in hub.host.open)
     await old.start(hub.address)
     await until(lambda: bool(old.host.rejections))
-    assert old.host.rejections[0][0] == "superseded"
+    assert old.host.rejections[0][0] == RejectCode.SUPERSEDED
     for party in (hub, old, new):
         await party.mesh.close()
 

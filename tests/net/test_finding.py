@@ -105,7 +105,7 @@ def test_three_nodes_find_each_other_by_one_name_that_has_the_addresses_of_all(t
     hosts.write_text("nodes.example:7315\n")
     with Lan(3, rate="100mbit") as lan, called(lan, "nodes.example"), all_stopped([]) as daemons:
         for number in range(3):
-            daemons.append(start(tmp_path, lan, number, 3, "--peers", str(hosts), "--founders", "3"))
+            daemons.append(start(tmp_path, lan, number, 3, "--peers", str(hosts), "--bootstrap-expect", "3"))
             until(daemons[-1].run, "the run is known")
         all_linked(daemons)
         assert len(all_finished_alike(daemons)) == 3

@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.net.handshake import BehindError, check_hello, newer_stays
 from p2psgd.wire.messages import Hello
+from p2psgd.wire.reject import PeerError
 
 
 def hello(**changes: object) -> Hello:
     fields: dict[str, object] = {
-        "protocol": 1,
+        "protocol": 2,
         "node": 1,
         "incarnation": 10,
         "name": "here",
@@ -22,7 +22,7 @@ def hello(**changes: object) -> Hello:
         "quantum_log2": -20,
         "mode": "async",
         "label": "speech",
-        "share": "",
+        "rank": "",
     }
     return Hello.model_validate(fields | changes)
 
@@ -37,7 +37,7 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason", "words"),
     [
-        ({"protocol": 2}, "protocol", "protocol 2 there, 1 here"),
+        ({"protocol": 3}, "protocol", "protocol 3 there, 2 here"),
         ({"node": 1, "incarnation": 10}, "self", "itself"),
         ({"node": 1, "incarnation": 11}, "identity", "state directory"),
         ({"incarnation": 2}, "superseded", "started again"),
@@ -63,7 +63,7 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
 def test_who_may_not_be_linked_is_told_why(changes: dict[str, object], reason: str, words: str) -> None:
     with pytest.raises(PeerError, match=words) as caught:
         check_hello(hello(), hello(**(THEIRS | changes)), newest_incarnation=5, linked_incarnation=3)
-    assert caught.value.reason == reason
+    assert caught.value.label == reason
 
 
 def test_a_life_behind_another_that_is_not_linked_is_told_how_far() -> None:

@@ -14,6 +14,7 @@ from p2psgd.net import admission
 from p2psgd.net.address import Address
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import Goodbye, Reject, pack_message
+from p2psgd.wire.reject import RejectCode
 from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, linked_parties, run, see_a_life_superseded, settled, stall, until
@@ -131,7 +132,7 @@ def test_another_run_is_refused_on_both_sides_and_counted(loop_factory: LoopFact
         await two.start()
         await until(lambda: bool(one.host.rejections))
         code, words = one.host.rejections[0]
-        assert code == "run"
+        assert code == RejectCode.RUN
         assert b"r".hex() * 8 in words
         assert b"s".hex() * 8 in words
         assert two.mesh.dropped["run"] >= 1
@@ -194,7 +195,7 @@ def test_a_life_behind_one_that_is_gone_is_told_above_which_to_go_on(loop_factor
         await behind.start(hub.address)
         await until(lambda: bool(behind.host.rejections))
         assert (behind.host.rejections[0][0], behind.host.newest[0], behind.host.listed[0]) == (
-            "behind",
+            RejectCode.BEHIND,
             5,
             True,
         )
@@ -214,7 +215,7 @@ def test_whoever_dials_a_life_behind_tells_it_and_does_not_take_the_refusal_for_
         await hub.start(behind.address)
         await until(lambda: bool(behind.host.rejections))
         assert (behind.host.rejections[0][0], behind.host.newest[0], behind.host.listed[0]) == (
-            "behind",
+            RejectCode.BEHIND,
             5,
             False,
         )
@@ -272,7 +273,7 @@ def test_links_to_lives_before_those_of_a_new_view_are_closed_with_the_reason(
         hub.host.members.update({2: 5, 3: 4})
         hub.mesh.drop_former_lives(hub.host.members)
         await until(lambda: bool(behind.host.rejections) and not behind.host.open)
-        assert (behind.host.rejections[0][0], behind.host.newest[0]) == ("behind", 5)
+        assert (behind.host.rejections[0][0], behind.host.newest[0]) == (RejectCode.BEHIND, 5)
         assert hub.host.open == {3: Origin(3, 4)}
         for party in (hub, behind, member):
             await party.mesh.close()
@@ -280,13 +281,13 @@ def test_links_to_lives_before_those_of_a_new_view_are_closed_with_the_reason(
     run(loop_factory, scenario)
 
 
-@pytest.mark.parametrize("code", ["self", "superseded", "behind"])
-def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code: str) -> None:
+@pytest.mark.parametrize("code", [RejectCode.SELF, RejectCode.SUPERSEDED, RejectCode.BEHIND])
+def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code: RejectCode) -> None:
     async def scenario() -> None:
         party, friend = Party(1), Party(2)
 
         async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(pack_message(Reject(node=77, code=code, words="a lie", incarnation=0)))
+            writer.write(pack_message(Reject(node=77, code=code, details="a lie", incarnation=0)))
             writer.close()
 
         liar = await asyncio.start_server(lie, "127.0.0.1", 0)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.timing import Timing
 from p2psgd.net.address import Address
@@ -17,6 +16,7 @@ from p2psgd.net.peer_exchange import HEARD_MAX, AddressHints, PeerExchange
 from p2psgd.net.rejections import DropCounters
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import PeerRow, Peers, pack_ip, pack_message, pack_peers, parse_message, parse_peers
+from p2psgd.wire.reject import PeerError, RejectCode
 
 TIMING = Timing(1.0)
 ME = 1
@@ -108,7 +108,7 @@ def test_a_peer_is_told_of_members_where_they_listen_as_they_are_seen() -> None:
     known = [row(2, "10.0.0.2", 7000), row(3, "10.0.0.3", 40003), row(4, "203.0.113.4", 7001)]
     assert parse_peers(told[2].peers) == known
     assert (told[2].ip, told[2].port) == (b"", 7315)
-    assert told[5].peers == b""  # it knows no view yet: it may be founding
+    assert told[5].peers == b""  # it knows no view yet: it may bootstrap one
 
 
 def test_before_a_view_is_known_nobody_else_is_told_of() -> None:
@@ -183,7 +183,7 @@ def test_what_is_not_a_whole_table_is_refused() -> None:
         body = pack_message(Peers(ip=b"", port=1, peers=peers))[5:]
         with pytest.raises(PeerError) as caught:
             node.hear_body(2, body)
-        assert caught.value.reason == "message"
+        assert caught.value.code is RejectCode.MESSAGE
         assert not node.hints.told()
 
 

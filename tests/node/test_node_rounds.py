@@ -17,6 +17,7 @@ from p2psgd.ipc.layout import DENSE_NUMBERS_MIN
 from p2psgd.ipc.segments import DenseSegments
 from p2psgd.node.node_run import Stopwatch, known_mode, share_memory
 from p2psgd.node.run import RoundCosts, Rounds
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import BucketContributed
 
 PEER = Origin(1, 1)
@@ -42,7 +43,7 @@ class Replica:
     def report_drained(self, peer: Origin) -> None:
         self.seen.append("report_drained")
 
-    def drop(self, peer: Origin, reason: str, words: str) -> None:
+    def drop(self, peer: Origin, code: RejectCode, details: str) -> None:
         self.seen.append("drop")
 
 
@@ -86,7 +87,7 @@ def test_adding_and_sending_are_counted_from_each_trainer_on(
     watch.send(PEER, b"frame")
     watch.send_floats(PEER, b"head", memoryview(b"numbers"))
     watch.report_drained(PEER)
-    watch.drop(PEER, "reason", "words")
+    watch.drop(PEER, RejectCode.SLOW, "details")
     assert replica.seen == [
         "FrameReceived",
         "BucketContributed",

@@ -26,7 +26,7 @@ def state(tmp_path: Path) -> Path:
     store = CheckpointStore(tmp_path / FOLDER)
     for updates in (5, 7):
         store.write(checkpoint(updates=updates, trainer=False))
-    write_votes(tmp_path, SPEC.fingerprint, Votes(View(3, (ME,), founding=5)), {ME.node: "node-0"})
+    write_votes(tmp_path, SPEC.fingerprint, Votes(View(3, (ME,), cluster_id=5)), {ME.node: "node-0"})
     return tmp_path
 
 
@@ -109,6 +109,6 @@ def test_votes_that_are_missing_beside_a_checkpoint_are_told_with_what_to_do(sta
 
 
 def test_votes_of_another_run_are_refused(state: Path) -> None:
-    write_votes(state, bytes(32), Votes(View(3, (Origin(1, 1),), founding=5)), {})
+    write_votes(state, bytes(32), Votes(View(3, (Origin(1, 1),), cluster_id=5)), {})
     with pytest.raises(UsageError, match=r"holds the votes of run 0{16}.*--state.*: rm -rf "):
         reopen_run(state, NodeLog(state))

@@ -35,8 +35,8 @@ def replica_view(**changes: Any) -> ReplicaView:
         "digest": 0,
         "magnitude_max": 0,
         "frontier": (),
-        "founders": 3,
-        "view": View(6, (ME, OTHER, THIRD), founding=0xF0),
+        "bootstrap_expect": 3,
+        "view": View(6, (ME, OTHER, THIRD), cluster_id=0xF0),
         "view_waits": "",
         "members": (
             MemberView(OTHER, "node-2", linked=True, ready=True, heard_s=0.4, lag=3),

@@ -50,7 +50,7 @@ def ring(**changes: Any) -> dict[str, Any]:
         "payload": "sparse",
         "order": ["node-0", "node-1", "node-2"],
         "nodes": 3,
-        "attempt": 2,
+        "generation": 2,
         "running": True,
         "active": True,
         "contributed": True,

@@ -38,7 +38,7 @@ def test_a_node_that_was_removed_for_good_says_that_and_nothing_else(tmp_path: P
     view = replica_view(
         ready=False,
         waits="waiting to be admitted to the run: node-1 is not admitted again",
-        view=View(7, (OTHER, THIRD), frozenset({1}), founding=1),
+        view=View(7, (OTHER, THIRD), frozenset({1}), cluster_id=1),
         view_waits="node-1 is not admitted again",
         members=(MemberView(OTHER, "node-2", False, False, 0.1, 5, through="node-3"),),
         snapshots=(SnapshotView(2, "node-2", False, 1, 2, 3.0),),

@@ -61,15 +61,15 @@ def test_replicas_are_compared_where_both_have_applied_the_same(
 
 
 @pytest.mark.parametrize(
-    ("view", "founders", "fault"),
+    ("view", "bootstrap_expect", "fault"),
     [
         (0, 3, "the run is not founded: there is nobody to compare with"),
         (0, 1, ""),
         (1, 3, ""),
     ],
 )
-def test_before_the_run_is_founded_nothing_is_proved(view: int, founders: int, fault: str) -> None:
-    assert find_fault(report(view=view, founders=founders)) == fault
+def test_before_the_run_is_founded_nothing_is_proved(view: int, bootstrap_expect: int, fault: str) -> None:
+    assert find_fault(report(view=view, bootstrap_expect=bootstrap_expect)) == fault
 
 
 def test_another_life_of_a_node_is_another_origin() -> None:
@@ -150,7 +150,7 @@ def test_what_an_earlier_scrub_found_does_not_count() -> None:
 
 
 def ring_row(view: int, number: int, digest: int = 7) -> FrontierRow:
-    return FrontierRow(0, 0, view << 32 | number, digest, mini_batch=number)
+    return FrontierRow(0, 0, view << 32 | number, digest, steps=number)
 
 
 @pytest.mark.parametrize(

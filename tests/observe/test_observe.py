@@ -23,7 +23,7 @@ def cluster() -> Cluster:
     cluster.settle()
     cluster.pass_time(6.0)
     for number in range(15):
-        cluster.give(number % 3, own_update([number], mini_batch=number))
+        cluster.give(number % 3, own_update([number], steps=number))
     cluster.pass_time(2.0)
     return cluster
 
@@ -68,7 +68,7 @@ def test_a_node_that_starts_says_what_it_waits_for() -> None:
 def test_who_is_away_pins_what_it_lacks(cluster: Cluster) -> None:
     cluster.kill(2)
     for number in range(20):
-        cluster.give(0, own_update([number], mini_batch=100 + number))
+        cluster.give(0, own_update([number], steps=100 + number))
     cluster.pass_time(3.0)
     away = view(cluster).members[2]
     assert (away.node, away.linked, away.lag) == ("node-2", False, 20)
@@ -112,7 +112,7 @@ def test_one_that_is_behind_agrees_and_one_that_is_away_is_unknown(cluster: Clus
     cluster.kill(2)
     cluster.stuck.add((0, 1))
     for number in range(4):
-        cluster.give(0, own_update([number], mini_batch=200 + number))
+        cluster.give(0, own_update([number], steps=200 + number))
     report = digest(cluster)
     told = {peer.node: (peer.verdict, peer.lacks, peer.linked) for peer in report.peers}
     assert told == {"node-1": ("agrees", 4, True), "node-2": ("unknown", 0, False)}
@@ -125,7 +125,7 @@ def test_a_snapshot_on_its_way_shows_how_fast_it_goes() -> None:
     cluster.pass_time(6.0)
     cluster.kill(2)
     for number in range(30):
-        cluster.give(0, own_update([number], mini_batch=number))
+        cluster.give(0, own_update([number], steps=number))
     cluster.pass_time(1.0)
     for number in (0, 1):  # what the third will lack leaves their logs
         log = cluster.replica(number).log

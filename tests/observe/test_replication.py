@@ -49,7 +49,7 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
     state = replication(
         ready=False,
         waits="it takes a snapshot from node-2",
-        view=View(7, (OTHER, THIRD), frozenset({9}), founding=1),
+        view=View(7, (OTHER, THIRD), frozenset({9}), cluster_id=1),
         view_waits="2 of 5 members are reachable, 3 are needed",
         log=LogView(5, 90, 100, 45, 50, 0.9, holders=[(3, "node-3", 90_000)]),
         checkpoint=CheckpointStatus(failures=2, trouble="no space left on device"),
@@ -86,7 +86,7 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
     )
 
 
-def test_before_the_founding_there_is_no_view() -> None:
+def test_before_the_bootstrap_there_is_no_view() -> None:
     told = dict(lines(status(**replication(view=View(), members=()))))
     assert told["view"] == "none yet: the run is not founded, and nothing leaves any log"
 
@@ -111,7 +111,7 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
     name, most = "n" * 64, 2**63 - 1
     state = replication(
         me=ME,
-        view=View(most, tuple(sorted(origins)), frozenset(range(1024)), founding=most),
+        view=View(most, tuple(sorted(origins)), frozenset(range(1024)), cluster_id=most),
         members=[
             MemberView(origin, name, linked=True, ready=True, heard_s=1e6, lag=most) for origin in origins
         ],

@@ -15,19 +15,19 @@ def lines(**changes: Any) -> list[str]:
 
 def test_a_node_says_its_round_and_its_order() -> None:
     assert lines() == [
-        "sparse, round 1,234 is complete, attempt 2 of this view is under way",
+        "sparse, round 1,234 is complete, generation 2 of this view is under way",
         "node-0 > node-1 > node-2",
     ]
     assert lines(running=False, active=False, payload="dense") == [
-        "dense, round 1,234 is complete, attempt 2 of this view has ended, this node only follows: "
+        "dense, round 1,234 is complete, generation 2 of this view has ended, this node only follows: "
         "it has no trainer",
         "node-0 > node-1 > node-2",
     ]
 
 
-def test_before_the_first_attempt_there_is_no_order() -> None:
+def test_before_the_first_generation_there_is_no_order() -> None:
     waits = {"waiting_for": "two nodes", "since_s": 9.0}
-    found = lines(round=0, attempt=0, order=[], nodes=0, running=False, **waits)
+    found = lines(round=0, generation=0, order=[], nodes=0, running=False, **waits)
     assert found == ["sparse, round 0 is complete", "two nodes"]
 
 

@@ -168,7 +168,7 @@ def test_a_ring_and_the_parts_of_a_step_have_lines_of_their_own() -> None:
     )
     assert (
         line(text, "ring")
-        == "ring        sparse, round 1,234 is complete, attempt 2 of this view is under way"
+        == "ring        sparse, round 1,234 is complete, generation 2 of this view is under way"
     )
 
 

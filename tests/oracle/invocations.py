@@ -48,7 +48,7 @@ INVOCATIONS: Final = tuple(
         f"{_NODE} --listen 192.0.2.1:7315",
         f"{_NODE} --rank 4/4",
         f"{_NODE} --rank x",
-        f"{_NODE} --founders 0",
+        f"{_NODE} --bootstrap-expect 0",
         f"{_NODE} --log-budget 0",
         f"{_NODE} --log-format xml",
         f"{_NODE} --http 127.0.0.1",

@@ -120,7 +120,7 @@ def _told(effect: Effect) -> tuple[str, str, object]:  # noqa: PLR0911, PLR0912 
         case ReportDrained():
             return _name(effect.peer), "report drained", ()
         case Drop():
-            return _name(effect.peer), "drop", (effect.reason, effect.words)
+            return _name(effect.peer), "drop", (effect.code.label, effect.details)
         case Deliver():
             return "trainer", "update", effect.body
         case Reload():
@@ -153,7 +153,7 @@ def _final(replica: Replica) -> Iterator[str]:
     yield f"frontier {text_of(rows)}"
     yield f"digest {replica.lattice.digest:016x} of {text_of(replica.lattice.coordinates)}"
     view = replica.membership.view
-    yield f"view {text_of((view.number, view.members, view.forbidden, view.founding, view.since))}"
+    yield f"view {text_of((view.number, view.members, view.forbidden, view.cluster_id, view.since))}"
 
 
 def _name(origin: Origin) -> str:

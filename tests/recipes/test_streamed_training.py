@@ -53,7 +53,7 @@ def test_an_epoch_ends_when_all_shards_were_used_and_the_rate_follows(daemon: Da
     assert status["test_accuracy"] > 0.25, "after 50 mini-batches"
     shards = 5
     assert daemon.host.coordinates[-2 * shards :].tolist() == [0] * shards + [2] * shards
-    steps = [update.step for update in daemon.host.updates if update.step > 10]
+    steps = [update.magnitude for update in daemon.host.updates if update.magnitude > 10]
     assert steps[0] == 2 * steps[-1], "the rate was halved after one epoch"
 
 

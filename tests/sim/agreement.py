@@ -16,13 +16,13 @@ VOTES = frozenset((FrameType.PREPARE, FrameType.PROMISE, FrameType.ACCEPTED))
 class Agreement:
     """Sees all votes that reach a disk, and all views that a node takes over."""
 
-    def __init__(self, *, founders: int, two_nodes: str) -> None:
+    def __init__(self, *, bootstrap_expect: int, two_nodes: str) -> None:
         self.latest = NO_VIEW
         self.races = 0  # views for which two nodes made proposals
         self._views: dict[int, View] = {0: NO_VIEW}
         self._accepted: dict[View, set[int]] = defaultdict(set)
         self._proposers: dict[int, set[int]] = defaultdict(set)
-        self._founders = founders
+        self._bootstrap_expect = bootstrap_expect
         self._two_nodes = two_nodes
 
     def saved(self, node: int, votes: Votes) -> None:
@@ -33,7 +33,7 @@ class Agreement:
     def is_quorum(self, view: View, nodes: set[int]) -> bool:
         """These nodes can decide what follows `view`."""
         if view.number == 0:
-            return len(nodes) >= self._founders // 2 + 1
+            return len(nodes) >= self._bootstrap_expect // 2 + 1
         return view.quorum(nodes, self._two_nodes)
 
     def member_since(self, life: Origin, number: int) -> int:

@@ -179,7 +179,7 @@ class Chaos:
         self._world.trace("FAULT", fault)
         self._kill(fault.node, fault.back_after_s)
 
-    def attempt_begun(self, head: Daemon) -> None:
+    def generation_begun(self, head: Daemon) -> None:
         """Here too."""
         for fault in self._begin_ambushes[:1]:
             self._begin_ambushes.remove(fault)
@@ -195,9 +195,9 @@ class Chaos:
             case "pause":
                 self._pause(head, fault.for_s)
             case _:
-                attempt = head.standing().attempt
-                if attempt is not None:
-                    target = place_of(attempt.right.node)
+                generation = head.standing().generation
+                if generation is not None:
+                    target = place_of(generation.right.node)
                     tamperer = self._world.lines[head.place, target].tamperer
                     assert tamperer is not None
                     tamperer.add(Reset(fault.at, head.place, target))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.events import (
     LinkDrained,
     PeerMessage,
@@ -25,6 +24,7 @@ from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.node.run import RoundCosts, Run, RunningClock
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import SnapshotEnd
+from p2psgd.wire.reject import PeerError
 from tests.core.stores import MemoryStore
 from tests.sim.disk import Disk
 from tests.sim.exchange import Exchange
@@ -97,7 +97,7 @@ class Daemon:
             coordinates=initial.copy() if restored is None else restored.coordinates,
             now=world.clock.now,
             timing=timing,
-            founders=scenario.nodes,
+            bootstrap_expect=scenario.nodes,
             votes=disk.votes,
             restored=restored,
             log_budget_bytes=log.budget_bytes,
@@ -296,6 +296,6 @@ class Daemon:
     def refused(self, number: int, error: PeerError) -> None:
         """MeshHost."""
         if number in self._world.liars:
-            self._inspector.naming.dropped(error.reason)
+            self._inspector.naming.dropped(error.code)
         elif not self._inspector.unchecked:
-            self._inspector.judge.refusal(self, number, error.reason, str(error))
+            self._inspector.judge.refusal(self, number, error.code, str(error))

@@ -30,7 +30,7 @@ from tests.sim.outcome import Violation
 from tests.sim.whole import Grave
 
 EXCHANGED: Final = {
-    FrameType.NEED,
+    FrameType.FETCH,
     FrameType.SNAPSHOT_REQUEST,
     FrameType.SNAPSHOT_META,
     FrameType.SNAPSHOT_TAIL,
@@ -82,7 +82,7 @@ class Exchange:
 
     def sent(self, peer: Origin, frame: bytes, event: Event) -> None:
         """Check a frame of EXCHANGED, which the node sends to `peer` because of `event`."""
-        if frame[4] == FrameType.NEED:
+        if frame[4] == FrameType.FETCH:
             self._check_need(event)
         elif frame[4] == FrameType.SNAPSHOT_REQUEST:
             self._check_request()
@@ -132,7 +132,7 @@ class Exchange:
                 self._take(asker, Origin(header.node, header.incarnation), header.sequence)
             case SnapshotEnd():
                 tail = self._tails.pop(asker, None)
-                if tail is not None and not message.words:
+                if tail is not None and not message.reason:
                     self._check_tail(asker, tail)
             case _:
                 pass
@@ -149,7 +149,7 @@ class Exchange:
         tail.last[origin] -= 1
 
     def _check_tail(self, asker: Origin, tail: _Tail) -> None:
-        floor_of = self._replica.log.floor
+        floor_of = self._replica.log.trimmed_to
         members = tail.members & self._members(without=asker)
         lives = {member: self._lives(member) for member, _ in members if member not in self._lying}
         for origin, last in tail.last.items():

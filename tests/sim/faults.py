@@ -259,7 +259,7 @@ class Mismatched:
 
 @dataclass(frozen=True, slots=True)
 class BeginAmbush:
-    """In ring mode: the head that begins the first attempt after `at` crashes ("crash"), stops for a while
+    """In ring mode: the head that begins the first generation after `at` crashes ("crash"), stops for a while
     ("pause") or loses a connection ("reset") `delay_s` later.
     """
 

@@ -61,7 +61,7 @@ class Inspector:
 
     def __init__(self, world: World, initial: NDArray[np.int32]) -> None:
         scenario = world.scenario
-        self.agreement = Agreement(founders=scenario.nodes, two_nodes=scenario.two_nodes)
+        self.agreement = Agreement(bootstrap_expect=scenario.nodes, two_nodes=scenario.two_nodes)
         self.ledger: Ledger | DenseLedger = Ledger(initial)
         self.rules: RingRules | None = None
         if scenario.ring is not None:
@@ -188,7 +188,7 @@ class Inspector:
     def _change(self, event: OwnUpdateMade) -> NDArray[np.int32]:
         change = np.zeros(len(self.ledger.initial), np.int32)
         signs = 1 - 2 * (event.words & 1).astype(np.int32)
-        change[event.words >> 1] = signs * event.step
+        change[event.words >> 1] = signs * event.magnitude
         return change
 
     def _check_deliveries(

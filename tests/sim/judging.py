@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from p2psgd.core.effects import Alert, Drop, Effect, LogEvent, Shutdown
 from p2psgd.core.events import CheckpointRead, Event, FrameReceived, RingUpdate, UpdateBody
 from p2psgd.core.frontier import Origin
+from p2psgd.wire.reject import RejectCode
 from tests.sim.faults import FlippedBit, Forged, Mismatched, Tampering
 from tests.sim.ledger import label
 from tests.sim.network import Line
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
     from tests.sim.invariants import Inspector
 
-HARMED_FRAME_REASONS: Final = {  # how a frame with a wrong bit may show: in its body, or in its prefix
+HARMED_FRAME_CODES: Final = {  # how a frame with a wrong bit may show: in its body, or in its prefix
     *(
-        "checksum",
-        "update length",
-        "frame type",
-        "frame length",
-        "frame order",
-        "message",
-        "snapshot",
-        "ring",
+        RejectCode.CHECKSUM,
+        RejectCode.UPDATE_LENGTH,
+        RejectCode.FRAME_TYPE,
+        RejectCode.FRAME_LENGTH,
+        RejectCode.FRAME_ORDER,
+        RejectCode.MESSAGE,
+        RejectCode.SNAPSHOT,
+        RejectCode.RING,
     ),
 }
 
@@ -99,7 +100,7 @@ class Judge:
         )  # none yet where a quarantine begins
         if saved is None or "cannot be made anew" not in note.words:
             return
-        if all(log.floor(origin) <= saved.get(origin, 0) for origin in daemon.replica.frontier):
+        if all(log.trimmed_to(origin) <= saved.get(origin, 0) for origin in daemon.replica.frontier):
             raise Violation("mending", f"{label(daemon.me)} gives up without need: {note.words}")
 
     def alarm(self, daemon: Daemon, event: Event, alarm: Alert, effects: Iterable[Effect]) -> None:
@@ -114,13 +115,13 @@ class Judge:
         if getattr(event, "peer", None) in self._world.lying:
             self._world.inspector.naming.said("an alarm")
             return
-        reasons = [effect.reason for effect in effects if isinstance(effect, Drop)]
+        codes = [effect.code for effect in effects if isinstance(effect, Drop)]
         forged = (
             isinstance(event, FrameReceived)
             and isinstance(event.message, UpdateBody | RingUpdate)
             and self._forged[place_of(event.peer.node), daemon.place] > 0
         )
-        if not forged or reasons != ["digest"]:
+        if not forged or codes != [RejectCode.DIGEST]:
             raise Violation(
                 "alarm", f"{label(daemon.me)} raised an alarm that no fault explains: {alarm.words}"
             )
@@ -134,38 +135,40 @@ class Judge:
             work.arrays_every > 0 or any(isinstance(fault, Mismatched) for fault in faults)
         )
 
-    def refusal(self, daemon: Daemon, place: int, reason: str, words: str) -> None:
+    def refusal(self, daemon: Daemon, place: int, code: RejectCode, words: str) -> None:
         """A node closes the connection to `place` because that broke the protocol, or is silent."""
         direction = place, daemon.place
-        if reason == "silent":
+        if code is RejectCode.SILENT:
             self._world.see("silent link closed")
             explained = self._was_silent(daemon, place)
-        elif reason == "slow":
+        elif code is RejectCode.SLOW:
             self._world.see("slow joiner dropped")
             explained = self._was_silent(daemon, place) or self._is_slow(daemon, place)
-        elif reason in ("superseded", "behind"):
+        elif code in (RejectCode.SUPERSEDED, RejectCode.BEHIND):
             self._world.see("superseded")
             explained = True
-        elif reason == "digest":
+        elif code is RejectCode.DIGEST:
             self._world.see("link dropped by digest")
             self._forged[direction] -= 1
             explained = self._forged[direction] >= 0
-        elif reason == "snapshot" and direction in self._damaged:
+        elif code is RejectCode.SNAPSHOT and direction in self._damaged:
             self._world.see("damaged snapshot refused")
             self._damaged.remove(direction)
             explained = True
-        elif reason == "checksum" and self._is_left_behind(daemon, place):
-            self._world.see("ring: numbers of a former attempt came changed")
+        elif code is RejectCode.CHECKSUM and self._is_left_behind(daemon, place):
+            self._world.see("ring: numbers of a former generation came changed")
             explained = True
-        elif reason == "forbidden":
+        elif code is RejectCode.FORBIDDEN:
             self._world.see("link to a forbidden node dropped")
             explained = place in map(place_of, daemon.view.forbidden)
         else:
-            self._world.see("link dropped by checksum" if reason == "checksum" else "link dropped by framing")
+            self._world.see(
+                "link dropped by checksum" if code is RejectCode.CHECKSUM else "link dropped by framing"
+            )
             self._harmed[direction] -= 1
-            explained = reason in HARMED_FRAME_REASONS and self._harmed[direction] >= 0
+            explained = code in HARMED_FRAME_CODES and self._harmed[direction] >= 0
         if not explained:
-            raise Violation("drop", f"{label(daemon.me)} dropped node {place}: {reason}: {words}")
+            raise Violation("drop", f"{label(daemon.me)} dropped node {place}: {code.label}: {words}")
 
     def _was_silent(self, daemon: Daemon, place: int) -> bool:
         """A pause, a death, a cut or slow line, or a harmed length explains that nothing came lately."""
@@ -181,7 +184,7 @@ class Judge:
         )
 
     def _is_left_behind(self, daemon: Daemon, place: int) -> bool:
-        """In a dense ring it runs an attempt that `place` has given up, and with it the memory that its
+        """In a dense ring it runs a generation that `place` has given up, and with it the memory that its
         numbers were sent from.
         """
         work = self._world.scenario.ring
@@ -221,9 +224,9 @@ class Judge:
         lost = 0
         for origin in replica.frontier:
             best = max((each.frontier.sequence(origin) for each in others), default=0)
-            floor = replica.log.floor(origin)
-            if floor > best:
-                if all(grave.rows.get(origin, 0) < floor for grave in (*world.graves.values(), *away)):
+            trimmed_to = replica.log.trimmed_to(origin)
+            if trimmed_to > best:
+                if all(grave.rows.get(origin, 0) < trimmed_to for grave in (*world.graves.values(), *away)):
                     words = (
                         f"{label(daemon.me)} loses {label(origin)} from {best + 1} on, that nobody else had"
                     )

@@ -65,8 +65,8 @@ class Ledger:
         """From now on the origin's next number stands for this update."""
         entries = self.entries.setdefault(origin, [])
         before = entries[-1].digest if entries else 0
-        digest = (before + codec.digest_words(made.words, made.step, key)) % 2**64
-        header = UpdateHeader(*origin, len(entries) + 1, digest, made.mini_batch, made.step, len(made.words))
+        digest = (before + codec.digest_words(made.words, made.magnitude, key)) % 2**64
+        header = UpdateHeader(*origin, len(entries) + 1, digest, made.steps, made.magnitude, len(made.words))
         frame = pack_frame(FrameType.UPDATE, pack_update(header, made.payload))
         entries.append(Entry(frame, change, digest))
         self.updates += 1

@@ -10,12 +10,12 @@ from collections.abc import Callable, Set
 from random import Random
 from typing import Final, Protocol
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.net.handshake import check_hello, make_hello, newer_stays
 from p2psgd.wire.frames import FrameType, link_limits
-from p2psgd.wire.messages import WORDS_MAX, Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.messages import TEXT_MAX, Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.reject import PeerError, RejectCode
 from tests.sim.clock import Clock
 from tests.sim.network import Endpoint, Line, connect
 from tests.sim.places import place_of
@@ -212,7 +212,7 @@ class Mesh:
             case Reject() if endpoint.dialled:
                 self._rejected(endpoint)
             case _:
-                raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
+                raise PeerError(RejectCode.FRAME_ORDER, f"a {frame_type.name} is not what comes first here")
 
     def report_drained(self, peer: Origin, below: int) -> None:
         """Tell the host when no more than so much is on its way to a peer."""
@@ -229,12 +229,13 @@ class Mesh:
     def failed(self, endpoint: Endpoint, error: PeerError) -> None:
         """The peer broke the protocol: tell it, and close."""
         self._host.refused(endpoint.number, error)
-        self._send_reject(endpoint, error.reason, str(error)[:WORDS_MAX])
+        self._send_reject(endpoint, error)
         endpoint.close()
         self.forget(endpoint, str(error))
 
-    def _send_reject(self, endpoint: Endpoint, code: str, words: str) -> None:
-        reject = Reject(node=self._me.node, code=code, words=words, incarnation=0)
+    def _send_reject(self, endpoint: Endpoint, error: PeerError) -> None:
+        details = error.details[:TEXT_MAX]
+        reject = Reject(node=self._me.node, code=error.code, details=details, incarnation=0)
         endpoint.send(pack_message(reject))
 
     def _greeted(self, endpoint: Endpoint, theirs: Hello) -> None:
@@ -251,7 +252,7 @@ class Mesh:
                 new_dialled=endpoint.dialled,
             ):
                 self._world.see("second connection refused")
-                self._send_reject(endpoint, "duplicate", "one is enough")
+                self._send_reject(endpoint, PeerError(RejectCode.DUPLICATE))
                 endpoint.close()
                 self.forget(endpoint, "one is enough")
                 return

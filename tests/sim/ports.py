@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, LogEvent, Send, Shutdown
 from p2psgd.core.events import Event, NodeStopping
 from p2psgd.core.frontier import Origin
 from p2psgd.node.run import Handle
 from p2psgd.wire.frames import FrameType
+from p2psgd.wire.reject import PeerError, RejectCode
 from tests.sim.agreement import VOTES
 from tests.sim.clock import Clock
 from tests.sim.disk import Disk
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TURN_S: Final = 0.2  # at most, from one turn of a busy loop to the next: updates come in between
 START_AGAIN_S: Final = 1.0  # as a service manager does it
 
-_RARE: Final = VOTES | EXCHANGED | {FrameType.GAP}
+_RARE: Final = VOTES | EXCHANGED | {FrameType.TRIMMED}
 
 
 class World(Protocol):
@@ -93,9 +93,9 @@ class Ports:
         self._world.see("credit exhausted")
         self._daemon.mesh.report_drained(peer, self._drained_below)
 
-    def drop(self, peer: Origin, reason: str, words: str) -> None:
+    def drop(self, peer: Origin, code: RejectCode, details: str) -> None:
         """Close the link, and tell the peer why."""
-        self._daemon.mesh.drop(peer, PeerError(reason, words))
+        self._daemon.mesh.drop(peer, PeerError(code, details))
 
     def _note_rare(self, effect: Send, event: Event) -> None:
         daemon, frame = self._daemon, effect.frame

@@ -28,7 +28,7 @@ class _Holding:
     @classmethod
     def of(cls, replica: Replica) -> _Holding:
         rows = replica.frontier._rows
-        floors = {origin: replica.log.floor(origin) for origin in rows}
+        floors = {origin: replica.log.trimmed_to(origin) for origin in rows}
         return cls(replica.me, {origin: row[0] for origin, row in rows.items()}, floors)
 
     def lacks(self, other: _Holding) -> list[Origin]:
@@ -39,7 +39,7 @@ class _Holding:
     def given_up(self, other: _Holding) -> list[Origin]:
         """The origins of which this one's log has let go of what the other lacks."""
         theirs = other.applied
-        return [origin for origin, floor in self.floors.items() if floor > theirs.get(origin, 0)]
+        return [origin for origin, trimmed_to in self.floors.items() if trimmed_to > theirs.get(origin, 0)]
 
     def learn(self, other: _Holding) -> bool:
         """Take from the other what can be had without loss; whether that was anything."""
@@ -64,10 +64,10 @@ def find_trapped(replicas: list[Replica], graves: Iterable[Grave]) -> str | None
     now = {replica.me.node: replica.frontier for replica in replicas}
 
     def died(holder: _Holding, origin: Origin) -> bool:
-        floor = holder.floors[origin]
+        trimmed_to = holder.floors[origin]
         return any(
-            grave.rows.get(origin, 0) >= floor
-            and (grave.me.node not in now or now[grave.me.node].sequence(origin) < floor)
+            grave.rows.get(origin, 0) >= trimmed_to
+            and (grave.me.node not in now or now[grave.me.node].sequence(origin) < trimmed_to)
             for grave in graves
         )
 
@@ -87,7 +87,7 @@ def _is_replayable(replicas: list[Replica]) -> bool:
         applied = [replica.frontier.sequence(origin) for replica in replicas]
         least, most = min(applied), max(applied)
         if least < most and not any(
-            last == most and replica.log.floor(origin) <= least
+            last == most and replica.log.trimmed_to(origin) <= least
             for replica, last in zip(replicas, applied, strict=True)
         ):
             return False

@@ -12,11 +12,11 @@ from tests.sim.outcome import Violation
 
 MUST_OCCUR: Final = (
     "duplicate dropped",
-    "NEED after a gap",
-    "NEED after STATUS",
+    "FETCH after a gap",
+    "FETCH after STATUS",
     "repair by a non-origin",
     "old incarnation told to the restarted node",
-    "GAP",
+    "TRIMMED",
     "snapshot after a gap",
     "exclusives re-applied",
     "stall",
@@ -49,10 +49,10 @@ See = Callable[[str], None]
 
 def note_frame(see: See, frame: bytes, *, after_update: bool) -> None:
     """A node sends this frame."""
-    if frame[4] == FrameType.NEED:
-        see("NEED after a gap" if after_update else "NEED after STATUS")
-    elif frame[4] == FrameType.GAP:
-        see("GAP")
+    if frame[4] == FrameType.FETCH:
+        see("FETCH after a gap" if after_update else "FETCH after STATUS")
+    elif frame[4] == FrameType.TRIMMED:
+        see("TRIMMED")
 
 
 def note_state(see: See, replica: Replica) -> None:

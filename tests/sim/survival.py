@@ -30,9 +30,11 @@ class Survival:
         """
         nodes = {disk.node for disk in disks}
         wishes = [daemon.replica.membership._wishes for daemon in daemons]
-        unwanted = removed | {node for each in wishes for node in each._removals}
+        evict_requests = removed | {node for each in wishes for node in each._removals}
         views = set(self._at_stake(disks, daemons))
-        views |= {view.replace({}, unwanted & view.lives.keys(), set()) for view in views if view.number}
+        views |= {
+            view.replace({}, evict_requests & view.lives.keys(), set()) for view in views if view.number
+        }
         return all(self.can_decide(view, nodes) for view in views if view.members or not view.number)
 
     def can_decide(self, view: View, nodes: Set[int]) -> bool:
@@ -43,10 +45,10 @@ class Survival:
             if not view.number or proposer in view.lives
         )
 
-    def can_spare(self, unwanted: Set[int], nodes: Set[int]) -> bool:
+    def can_spare(self, evict_requests: Set[int], nodes: Set[int]) -> bool:
         """Once the unwanted are out of the latest view, these nodes can decide what follows it."""
         latest = self._agreement.latest
-        gone = unwanted & latest.lives.keys()
+        gone = evict_requests & latest.lives.keys()
         rest = latest.replace({}, gone, set())
         return not gone or not rest.members or self.can_decide(rest, nodes)
 

@@ -12,7 +12,9 @@ from p2psgd.wire.update import pack_update, parse_update
 from tests.sim.faults import Duplicated, FlippedBit, Forged, Lost, Reset, Swapped, Tampering
 
 BROKEN: Final = b""  # in place of a piece: here the connection breaks
-TAG_BYTES: Final = 16  # view and attempt: what is not of this attempt is dropped before anything is checked
+TAG_BYTES: Final = (
+    16  # view and generation: what is not of this generation is dropped before anything is checked
+)
 _REPEATABLE: Final = frozenset(  # a greeting or a piece of a snapshot that comes twice is refused
     FrameType
 ) - {
@@ -92,7 +94,7 @@ class Tamperer:
             case Forged():
                 start = _UNHARMED.get(frame[4], PREFIX.size)
                 header, payload = parse_update(frame[start:], self._weights)
-                forged = dataclasses.replace(header, step=header.step + 1)
+                forged = dataclasses.replace(header, magnitude=header.magnitude + 1)
                 body = frame[PREFIX.size : start] + pack_update(forged, bytes(payload))
                 return [pack_frame(FrameType(frame[4]), body)]
             case FlippedBit():

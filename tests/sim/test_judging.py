@@ -12,6 +12,7 @@ from p2psgd.core.effects import Effect, LogEvent, Reload
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.core.view import View
+from p2psgd.wire.reject import RejectCode
 from tests.sim.agreement import Agreement
 from tests.sim.convergence import _trims
 from tests.sim.judging import Judge
@@ -33,9 +34,9 @@ def judge() -> Judge:
 
 def test_a_damaged_snapshot_explains_one_refusal(judge: Judge) -> None:
     judge.snapshot_given(daemon(DONOR, flipped=(0, 8)), JOINER.node)
-    judge.refusal(daemon(JOINER), DONOR.node, "snapshot", "its digest is wrong")
+    judge.refusal(daemon(JOINER), DONOR.node, RejectCode.SNAPSHOT, "its digest is wrong")
     with pytest.raises(Violation, match="its digest is wrong"):
-        judge.refusal(daemon(JOINER), DONOR.node, "snapshot", "its digest is wrong")
+        judge.refusal(daemon(JOINER), DONOR.node, RejectCode.SNAPSHOT, "its digest is wrong")
 
 
 def test_a_damaged_snapshot_that_is_over_explains_no_later_refusal(judge: Judge) -> None:
@@ -43,7 +44,7 @@ def test_a_damaged_snapshot_that_is_over_explains_no_later_refusal(judge: Judge)
     judge.snapshot_over(daemon(JOINER), DONOR)
     judge.snapshot_given(daemon(DONOR), JOINER.node)
     with pytest.raises(Violation, match="its digest is wrong"):
-        judge.refusal(daemon(JOINER), DONOR.node, "snapshot", "its digest is wrong")
+        judge.refusal(daemon(JOINER), DONOR.node, RejectCode.SNAPSHOT, "its digest is wrong")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_log_owes_what_it_gave_up_to_none_who_became_ready_in_a_view_without_t
     ready_in: int | None, *, owed: bool
 ) -> None:
     """View 2 admits the joiner, view 4 takes the donor out, which does not know of it."""
-    agreement = Agreement(founders=2, two_nodes="stall")
+    agreement = Agreement(bootstrap_expect=2, two_nodes="stall")
     for number, members in enumerate([(DONOR,), (DONOR, JOINER), (DONOR, JOINER), (JOINER,)], 1):
         agreement._views[number] = View(number, members)
     log = UpdateLog(budget_bytes=1000)

@@ -12,7 +12,7 @@ import pytest
 from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import TimePassed
 from p2psgd.core.frontier import Origin
-from p2psgd.core.ring.rounds import Attempt
+from p2psgd.core.ring.rounds import Generation
 from p2psgd.core.view import View
 from tests.sim.agreement import Agreement
 from tests.sim.outcome import Violation
@@ -20,7 +20,7 @@ from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Share
 from tests.sim.ring.liveness import ROUNDS, Liveness
 from tests.sim.ring.openings import Openings
 from tests.sim.ring.rules import RingRules, _Course
-from tests.sim.ring.standing import AttemptId, Standing
+from tests.sim.ring.standing import GenerationId, Standing
 from tests.sim.ring.work import RingWork
 
 HEAD, OTHER, JOINER = Origin(1, 1), Origin(2, 1), Origin(3, 1)
@@ -33,14 +33,14 @@ def daemon(me: Origin, *, view: int, done: int) -> Any:
 
 
 def begin(first: int, *, other_done: int, other_view: int) -> None:
-    """The head begins, in view 1, an attempt with that round."""
+    """The head begins, in view 1, a generation with that round."""
     head, other = daemon(HEAD, view=1, done=first - 1), daemon(OTHER, view=other_view, done=other_done)
     world = SimpleNamespace(living=lambda: [head, other], see=lambda what, times=1: None)
     rules = RingRules(cast(Any, world), cast(Any, None), cast(Any, None))
     rules._check_members(head, _Course((HEAD, OTHER), first))
 
 
-def test_no_attempt_begins_with_a_round_that_a_member_has_completed() -> None:
+def test_no_generation_begins_with_a_round_that_a_member_has_completed() -> None:
     begin(23, other_done=22, other_view=1)
     with pytest.raises(Violation, match="begins round 23, which node 2"):
         begin(23, other_done=23, other_view=1)
@@ -64,7 +64,7 @@ class Basis:
     """The head's trainer computes its share of round 11 in view 1, on weights of digest 7."""
 
     def __init__(self, *later: tuple[Origin, ...]) -> None:
-        agreement = Agreement(founders=1, two_nodes="stall")
+        agreement = Agreement(bootstrap_expect=1, two_nodes="stall")
         for number, members in enumerate([(HEAD, OTHER), *later], 1):
             agreement._views[number] = View(number, members)
         world = SimpleNamespace(living=list, see=lambda what, times=1: None)
@@ -77,7 +77,7 @@ class Basis:
 
     def complete(self, digest: int, number: int = 11, rows: Rows = BEFORE) -> None:
         rows = rows if digest == 7 else Rows({**rows, OTHER: 5})
-        self.openings.check_basis(AttemptId(self.views, 1), (HEAD, OTHER), number, digest, rows)
+        self.openings.check_basis(GenerationId(self.views, 1), (HEAD, OTHER), number, digest, rows)
 
     def completed_by(self, life: Origin, rows: Rows) -> None:
         """A round, with which it has those."""
@@ -143,7 +143,7 @@ class Giver:
 def test_a_round_that_a_node_completes_has_all_that_it_has_given() -> None:
     giver, world = Giver(), SimpleNamespace(living=list, see=lambda what, times=1: None)
     rules = RingRules(cast(Any, world), cast(Any, None), giver.ledger)
-    of = AttemptId(1, 1)
+    of = GenerationId(1, 1)
     rules._courses[of] = _Course((HEAD, JOINER), 31, rows={30: {}})
     giver.applied = 5
     rules._complete(giver.daemon, of, 31)
@@ -152,7 +152,7 @@ def test_a_round_that_a_node_completes_has_all_that_it_has_given() -> None:
         rules._complete(giver.daemon, of, 32)
 
 
-def test_who_joins_an_attempt_is_waited_for_until_what_it_had_given_is_in_a_round() -> None:
+def test_who_joins_a_generation_is_waited_for_until_what_it_had_given_is_in_a_round() -> None:
     giver, other = Giver(), Giver()
     other.daemon.me, other.standing.done = HEAD, 20 + ROUNDS
     inspector = SimpleNamespace(ledger=giver.ledger)
@@ -167,24 +167,24 @@ def test_who_joins_an_attempt_is_waited_for_until_what_it_had_given_is_in_a_roun
 
 
 class Dense:
-    """The head and another, which have given their shares of round 11 to the first attempt of view 1."""
+    """The head and another, which have given their shares of round 11 to the first generation of view 1."""
 
     def __init__(self) -> None:
         work = RingWork("ring-dense", (1.0, 1.0), frozenset(), ((0, 2),), 0, rests=True)
         self.ledger = DenseLedger(np.zeros(2, np.int32), work)
         world = SimpleNamespace(see=lambda what, times=1: None)
         self.rules = RingRules(cast(Any, world), cast(Any, None), self.ledger)
-        self.course = self.rules._courses[AttemptId(1, 1)] = _Course((HEAD, OTHER), 11)
+        self.course = self.rules._courses[GenerationId(1, 1)] = _Course((HEAD, OTHER), 11)
         for place, life in enumerate(self.course.order):
             numbers = {0: np.full(2, 1.0 + place, np.float32)}
             self.ledger.pending[life] = Share(life, True, numbers, [(0, 2, "loss", "(2,)")], whole=True)
-            standing = Standing(Attempt(1, 1, self.course.order, place), 10, contributed=True)
+            standing = Standing(Generation(1, 1, self.course.order, place), 10, contributed=True)
             self.rules._note_share(life, standing)
 
 
 def test_who_completes_a_round_late_has_the_sums_of_those_who_gave_to_it_then() -> None:
     dense = Dense()
-    del dense.ledger.pending[HEAD]  # it went on without the other, into a round 11 of another attempt
+    del dense.ledger.pending[HEAD]  # it went on without the other, into a round 11 of another generation
     sums = dense.ledger.sum_up(dense.course.order, dense.course.given[11])
     assert (len(sums.shares), sums.numbers.tolist()) == (2, [3.0, 3.0])
 

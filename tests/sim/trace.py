@@ -32,13 +32,13 @@ from p2psgd.core.events import (
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import (
+    Fetch,
     FrontierRow,
-    Gap,
     Message,
-    Need,
     RingBegin,
     RingBucket,
     Status,
+    Trimmed,
     parse_frontier,
     parse_message,
 )
@@ -58,7 +58,7 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
     """One line, the same for the same thing in every process."""
     match what:
         case OwnUpdateMade():
-            return f"makes an update of {len(what.words)} weights, step {what.step}"
+            return f"makes an update of {len(what.words)} weights, step {what.magnitude}"
         case FrameReceived():
             return f"receives from {_name(what.peer)} {_heard(what.message)}"
         case ContributionMade() | BucketContributed():
@@ -72,7 +72,7 @@ def describe(what: object) -> str:  # noqa: PLR0911, PLR0912 (one line for each 
         case Deliver():
             return "to the trainer: the update"
         case Drop():
-            return f"drop {_name(what.peer)}: {what.reason}: {what.words}"
+            return f"drop {_name(what.peer)}: {what.code.label}: {what.details}"
         case SaveVotes():
             return f"SaveVotes {what.revision}: {what.votes}"
         case WriteCheckpoint():
@@ -99,10 +99,10 @@ def _heard(message: PeerMessage) -> str:
             return f"STATUS view {message.view} {ready} {_rows(rows)}{describe_state(message.ring)}"
         case RingUpdate() | RingBucket() | RingChunk():
             return describe_round_message(message)
-        case Need():
-            return f"NEED of {message.node}.{message.incarnation} {message.first} to {message.last}"
-        case Gap():
-            return f"GAP of {message.node}.{message.incarnation} up to {message.floor}"
+        case Fetch():
+            return f"FETCH of {message.node}.{message.incarnation} {message.first} to {message.last}"
+        case Trimmed():
+            return f"TRIMMED of {message.node}.{message.incarnation} up to {message.trimmed_to}"
         case SnapshotStart():
             return f"SNAPSHOT_META {_table(message.rows)}"
         case SnapshotChunk() | SnapshotTail():
@@ -153,9 +153,9 @@ def _message(message: Message) -> str:
             return describe_begin(begin)
         case RingBucket() as bucket:
             return describe_bucket(bucket)
-        case Need() as need:
-            return f"NEED {need.node}.{need.incarnation} {need.first} to {need.last}"
-        case Gap() as gap:
-            return f"GAP {gap.node}.{gap.incarnation} up to {gap.floor}"
+        case Fetch() as need:
+            return f"FETCH {need.node}.{need.incarnation} {need.first} to {need.last}"
+        case Trimmed() as gap:
+            return f"TRIMMED {gap.node}.{gap.incarnation} up to {gap.trimmed_to}"
         case other:
             return repr(other)

@@ -15,7 +15,7 @@ from tests.sim.scenario import Scenario
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
 
-STEP_MAX: Final = 400  # small enough that no coordinate comes near 2^23
+MAGNITUDE_MAX: Final = 400  # small enough that no coordinate comes near 2^23
 
 
 class World(Protocol):
@@ -61,8 +61,8 @@ class Trainer:
         count = chance.randint(1, scenario.indices_max)
         indices = {int(chance.random() * scenario.weights) for _ in range(count)}
         words = np.array([index << 1 | chance.getrandbits(1) for index in sorted(indices)], np.uint32)
-        step = chance.randint(1, STEP_MAX)
+        magnitude = chance.randint(1, MAGNITUDE_MAX)
         self.updates += 1
         payload = codec.encode(words, scenario.weights)
-        self._daemon.handle(OwnUpdateMade(replica.sequence + 1, step, payload, words))
+        self._daemon.handle(OwnUpdateMade(replica.sequence + 1, magnitude, payload, words))
         self._daemon.run.outbox_taken()

@@ -49,7 +49,7 @@ class Trimming:
         if self._replica.ready:
             return
         log = self._replica.log
-        self._gone_before = gone = sum(log.floor(origin) for origin in self._replica.frontier)
+        self._gone_before = gone = sum(log.trimmed_to(origin) for origin in self._replica.frontier)
         if not replaced and before is not None and gone > before:
             words = f"{label(self._replica.me)} has let go of {gone - before} updates while it is not READY"
             raise Violation("I5", words)
@@ -60,7 +60,7 @@ class Trimming:
         return {row[0]: row for row in rows if row[0] != self._replica.me}
 
     def _meet(self) -> None:
-        floors = {origin: self._replica.log.floor(origin) for origin in self._replica.frontier}
+        floors = {origin: self._replica.log.trimmed_to(origin) for origin in self._replica.frontier}
         self._gone = {row: self._gone.get(row, floors) for row in self._members().values()}
 
     def _check(self, applied: Callable[[Origin], Rows | None]) -> None:
@@ -70,7 +70,7 @@ class Trimming:
             if has is None:
                 continue
             for origin in self._replica.frontier:
-                floor, least = log.floor(origin), has.get(origin, 0)
-                if floor > max(least, gone.get(origin, 0)):
-                    words = f"{me} has let go of {label(origin)} up to {floor}, of which {label(member)}"
+                trimmed_to, least = log.trimmed_to(origin), has.get(origin, 0)
+                if trimmed_to > max(least, gone.get(origin, 0)):
+                    words = f"{me} has let go of {label(origin)} up to {trimmed_to}, of which {label(member)}"
                     raise Violation("I5", f"{words}, a member of its view, has applied {least}")

@@ -107,9 +107,9 @@ def _check_log(daemon: Daemon, ledger: Ledger) -> None:
         raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
     held = 0
     for origin in replica.frontier:
-        floor, last = log.floor(origin), replica.frontier.sequence(origin)
-        held += last - floor
-        for sequence in {min(floor + 1, last), last} if floor < last else ():
+        trimmed_to, last = log.trimmed_to(origin), replica.frontier.sequence(origin)
+        held += last - trimmed_to
+        for sequence in {min(trimmed_to + 1, last), last} if trimmed_to < last else ():
             entry = ledger.entry(origin, sequence)
             if entry is None or log.frame(origin, sequence) != entry.frame:
                 raise Violation("I5", f"the log of {me} lacks {label(origin)}'s update {sequence}")
@@ -148,14 +148,14 @@ def _check_floors(replica: Replica, member: Origin, rows: Mapping[Origin, int]) 
     """I5, I10: nobody has given up what a READY member of its view lacks, unless that became READY in a later
     one, which was without this node: there nobody waits for it.
     """
-    floor_of = replica.log.floor
+    floor_of = replica.log.trimmed_to
     for origin in replica.frontier:
-        floor = floor_of(origin)
-        if floor and floor > rows.get(origin, 0):
+        trimmed_to = floor_of(origin)
+        if trimmed_to and trimmed_to > rows.get(origin, 0):
             raise Violation(
                 "I5",
-                f"{label(replica.me)} has given up {label(origin)} up to {floor}, while {label(member)}, a "
-                f"READY member of its view, has applied {rows.get(origin, 0)}",
+                f"{label(replica.me)} has given up {label(origin)} up to {trimmed_to}, while "
+                f"{label(member)}, a READY member of its view, has applied {rows.get(origin, 0)}",
             )
 
 

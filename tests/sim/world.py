@@ -150,9 +150,9 @@ class World:
             self.inspector.judge.snapshot_given(daemon, note.node)
             self.chaos.snapshot_begun(daemon.place, note.node % 10)
 
-    def attempt_begun(self, head: Daemon) -> None:
-        """A node has begun an attempt of the ring."""
-        self.chaos.attempt_begun(head)
+    def generation_begun(self, head: Daemon) -> None:
+        """A node has begun a generation of the ring."""
+        self.chaos.generation_begun(head)
 
     def trace(self, who: str, what: object) -> None:
         """Write a line of the trace, if there is one."""

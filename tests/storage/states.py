@@ -37,19 +37,19 @@ class Life:
         words = (indices << 1 | self._random.integers(0, 2, count)).astype(np.uint32)
         return self.send(words, int(self._random.integers(1, 2**12)))
 
-    def send(self, words: NDArray[np.uint32], step: int) -> bytes:
+    def send(self, words: NDArray[np.uint32], magnitude: int) -> bytes:
         """The frame of the next update, of these words."""
-        contribution = codec.digest_words(words, step, SPEC.key)
-        self.lattice.apply(words, step, contribution)
+        contribution = codec.digest_words(words, magnitude, SPEC.key)
+        self.lattice.apply(words, magnitude, contribution)
         self.sequence += 1
         self.digest = (self.digest + contribution) % 2**64
-        header = UpdateHeader(*self.origin, self.sequence, self.digest, self.sequence, step, len(words))
+        header = UpdateHeader(*self.origin, self.sequence, self.digest, self.sequence, magnitude, len(words))
         return pack_frame(FrameType.UPDATE, pack_update(header, codec.encode(words, SPEC.weights)))
 
     def row(self) -> FrontierRow:
         """Its line of a frontier."""
         sequence = self.sequence
-        return FrontierRow(*self.origin, sequence, self.digest, durable=sequence, mini_batch=sequence)
+        return FrontierRow(*self.origin, sequence, self.digest, durable=sequence, steps=sequence)
 
 
 def trainer_state(sequence: int, *, seed: int = 0) -> TrainerCheckpoint:

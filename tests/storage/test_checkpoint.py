@@ -286,7 +286,7 @@ def test_weights_of_a_dense_ring_come_back_bit_by_bit(path: Path) -> None:
         checkpoint(updates=0, trainer=False),
         spec=spec,
         coordinates=coordinates,
-        rows=[FrontierRow(0, 0, 3 << 32 | 12, 99, durable=3 << 32 | 12, mini_batch=12)],
+        rows=[FrontierRow(0, 0, 3 << 32 | 12, 99, durable=3 << 32 | 12, steps=12)],
         digest=codec.digest_coordinates(coordinates, spec.key),
     )
     meta = write_checkpoint(path, state)
@@ -294,7 +294,7 @@ def test_weights_of_a_dense_ring_come_back_bit_by_bit(path: Path) -> None:
     assert_same(found, state)
     assert found.coordinates.view(np.float32).tobytes() == weights.tobytes()
     [row] = meta.rows
-    assert (row.sequence, row.mini_batch) == (3 << 32 | 12, 12)
+    assert (row.sequence, row.steps) == (3 << 32 | 12, 12)
 
 
 def test_a_mode_that_is_not_known_cannot_be_kept(path: Path) -> None:

@@ -82,7 +82,7 @@ def left_of(residual: NDArray[np.float32], frames: list[bytes]) -> NDArray[np.fl
     left = residual.copy()
     for frame in frames:
         header, payload = parse_update(frame[PREFIX.size :], SPEC.weights)
-        threshold = header.step * SPEC.quantum
+        threshold = header.magnitude * SPEC.quantum
         for word in codec.decode(payload, header.count, SPEC.weights).tolist():
             before, sign = float(left[word >> 1]), -1 if word & 1 else 1
             if np.sign(before) == sign:
@@ -143,13 +143,13 @@ def test_what_the_residual_held_and_sent_leaves_it_as_the_residual_pass_takes_it
     node.make(1)
     state = node.save(trainer_state(1))
     assert state.trainer is not None
-    source, step = state.trainer.residual, 1234
+    source, magnitude = state.trainer.residual, 1234
     target, words = np.empty_like(source), np.empty(SPEC.weights, np.uint32)
     count, _ = codec.residual_pass(
-        source, np.zeros_like(source), target, words, threshold=step * SPEC.quantum
+        source, np.zeros_like(source), target, words, threshold=magnitude * SPEC.quantum
     )
     assert 0 < count < SPEC.weights
-    node.keep([node.life.send(words[:count], step)])
+    node.keep([node.life.send(words[:count], magnitude)])
     _, after = residual_after(state, node.end())
     assert after.tobytes() == target.tobytes()
 

@@ -36,7 +36,7 @@ def test_what_is_written_comes_back(tmp_path: Path, votes: Votes) -> None:
 def test_of_names_only_those_of_members_are_kept_however_many_there_are(tmp_path: Path) -> None:
     worst = 64 * "\U0001f33b"
     first, second = (tuple(Origin(node, 1) for node in range(start, start + 1024)) for start in (1, 2**63))
-    votes = Votes(View(3, first, founding=5), value=View(4, second, founding=5))
+    votes = Votes(View(3, first, cluster_id=5), value=View(4, second, cluster_id=5))
     write_votes(tmp_path, RUN, votes, dict.fromkeys(range(5000), worst) | {2**63: "far"})
     read = read_votes(tmp_path, RUN)
     assert read is not None

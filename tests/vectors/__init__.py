@@ -65,7 +65,7 @@ def payload_vectors() -> list[PayloadVector]:
             encoders_give=row["encoders_give"],
             payload=bytes.fromhex(row["payload"]),
             crc32c=int(row["crc32c"], 16),
-            step=row["step"],
+            step=row["magnitude"],
             key=int(row["key"], 16),
             digest=int(row["digest"], 16),
         )

@@ -144,7 +144,7 @@ def payload_vectors() -> list[dict[str, Any]]:
                 "encoders_give": choices is None,
                 "payload": payload.hex(),
                 "crc32c": f"{reference.crc32c(payload):08x}",
-                "step": step,
+                "magnitude": step,
                 "key": f"{key:016x}",
                 "digest": f"{reference.digest_words(words, step, key):016x}",
             }

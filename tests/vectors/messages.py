@@ -18,8 +18,8 @@ TYPES: Final = {
     "WELCOME": 2,
     "REJECT": 3,
     "STATUS": 5,
-    "NEED": 6,
-    "GAP": 7,
+    "FETCH": 6,
+    "TRIMMED": 7,
     "GOODBYE": 8,
     "PREPARE": 9,
     "PROMISE": 10,
@@ -64,7 +64,7 @@ Case = tuple[str, str, Fields]  # name, type, fields in the specification's orde
 Refused = tuple[str, str, bytes]  # name, type, body
 
 GREETING: Final[Fields] = {
-    "protocol": 1,
+    "protocol": 2,
     "node": 0xA1,
     "incarnation": 1000,
     "name": "anna",
@@ -73,7 +73,7 @@ GREETING: Final[Fields] = {
     "quantum_log2": -20,
     "mode": "async",
     "label": "example",
-    "share": "0/2",
+    "rank": "0/2",
 }
 LARGEST: Final[Fields] = {
     "protocol": 65535,
@@ -85,7 +85,7 @@ LARGEST: Final[Fields] = {
     "quantum_log2": -30,
     "mode": "m" * 64,
     "label": "\U0001f600" * 200,
-    "share": "1022/1024",
+    "rank": "1022/1024",
 }
 SMALLEST: Final[Fields] = {
     **GREETING,
@@ -96,16 +96,16 @@ SMALLEST: Final[Fields] = {
     "quantum_log2": 0,
     "mode": "m",
     "label": "",
-    "share": "",
+    "rank": "",
 }
-REJECT: Final[Fields] = {"node": 0xB2, "code": "run", "words": "another run", "incarnation": 0}
+REJECT: Final[Fields] = {"node": 0xB2, "code": 2, "details": "another run", "incarnation": 0}
 LARGEST_REJECT: Final[Fields] = {
     "node": U64_MAX,
-    "code": "\u00fc" * 64,
-    "words": "\U0001f600" * 900,
+    "code": 65535,
+    "details": "\U0001f600" * 900,
     "incarnation": U64_MAX,
 }
-# node, incarnation, sequence, digest, floor, durable, least, mini_batch
+# node, incarnation, sequence, digest, trimmed_to, durable, least, steps
 FRONTIER: Final = rows(
     (0xA1, 1000, 7, 0x0123456789ABCDEF, 2, 5, 6, 3),
     (0xA1, 1001, 1, 0, 0, 0, 0, 0),
@@ -114,10 +114,10 @@ FRONTIER: Final = rows(
 CONFIRMED: Final = rows((0xA1, 1001, 2), (U64_MAX, U64_MAX, U64_MAX))
 MEMBERS: Final = rows((0xA1, 1001, 3), (0xB2, 2000, 1), (U64_MAX, U64_MAX, 2))
 FORBIDDEN: Final = rows((0,), (0xC3,))
-UNWANTED: Final = rows((0xB2,))
-FOUNDING: Final = 0xCB3CE6BC3A3D587F
-VALUE: Final[Fields] = {"members": MEMBERS, "forbidden": FORBIDDEN, "founding": FOUNDING}
-NO_VALUE: Final[Fields] = {"members": rows(), "forbidden": rows(), "founding": 0}
+EVICT_REQUESTS: Final = rows((0xB2,))
+CLUSTER_ID: Final = 0xCB3CE6BC3A3D587F
+VALUE: Final[Fields] = {"members": MEMBERS, "forbidden": FORBIDDEN, "cluster_id": CLUSTER_ID}
+NO_VALUE: Final[Fields] = {"members": rows(), "forbidden": rows(), "cluster_id": 0}
 BALLOT: Final[Fields] = {"view": 3, "round": 2, "node": 0xA1}
 HIGHEST: Final[Fields] = {"view": U64_MAX, "round": 2**62, "node": U64_MAX}
 
@@ -126,25 +126,24 @@ def status(**changes: Any) -> Fields:
     fields: Fields = {
         "frontier": rows(),
         "view": 0,
-        "founding": 0,
+        "cluster_id": 0,
         "ready": False,
         "confirmed": rows(),
-        "unwanted": rows(),
+        "evict_requests": rows(),
         "loop_lag_ms": 0,
         "ring": b"",
     }
     return {**fields, **changes}
 
 
-def ring_state(attempt: int, done: int, *flags: int) -> bytes:
-    return struct.pack("<QQBBB", attempt, done, *flags)
+def ring_state(generation: int, done: int, *flags: int) -> bytes:
+    return struct.pack("<QQBBB", generation, done, *flags)
 
 
 BEGIN: Final[Fields] = {
     "view": 3,
-    "attempt": 2,
+    "generation": 2,
     "round": 12,
-    "order": rows((0xA1,), (0xC3,), (0xB2,)),
     "digest": 0x0123456789ABCDEF,
 }
 IPV4: Final = bytes(10) + b"\xff\xff" + bytes([10, 0, 0, 1])
@@ -153,7 +152,7 @@ PLACES: Final = Places(((0xA1, IPV4, 7315), (U64_MAX, IPV6, 65535)))
 TOLD: Final[Fields] = {"ip": IPV6, "port": 7315, "peers": PLACES}
 BUCKET: Final[Fields] = {
     "view": 3,
-    "attempt": 2,
+    "generation": 2,
     "round": 12,
     "bucket": 1,
     "kind": 0,
@@ -166,7 +165,7 @@ BUCKET: Final[Fields] = {
 }
 LARGEST_BUCKET: Final[Fields] = {
     "view": U64_MAX,
-    "attempt": U64_MAX,
+    "generation": U64_MAX,
     "round": U64_MAX,
     "bucket": 4095,
     "kind": 1,
@@ -181,23 +180,33 @@ LARGEST_BUCKET: Final[Fields] = {
 
 def cases() -> list[Case]:
     """At least one for each type of control message."""
-    of_member = {"view": 2, "founding": FOUNDING, "ready": True, "confirmed": CONFIRMED, "unwanted": UNWANTED}
+    of_member = {
+        "view": 2,
+        "cluster_id": CLUSTER_ID,
+        "ready": True,
+        "confirmed": CONFIRMED,
+        "evict_requests": EVICT_REQUESTS,
+    }
     return [
         ("a greeting", "HELLO", GREETING),
         ("the smallest greeting", "HELLO", SMALLEST),
         ("the largest greeting", "HELLO", LARGEST),
         ("an answer to it", "WELCOME", GREETING),
         ("another run", "REJECT", REJECT),
-        ("a life behind another", "REJECT", {**REJECT, "code": "behind", "words": "", "incarnation": 2000}),
-        ("a reason without words", "REJECT", {**REJECT, "node": 0, "code": "x", "words": ""}),
+        (
+            "an incarnation behind another",
+            "REJECT",
+            {**REJECT, "code": 5, "details": "", "incarnation": 2000},
+        ),
+        ("a code alone", "REJECT", {**REJECT, "node": 0, "code": 0, "details": ""}),
         ("the largest refusal", "REJECT", LARGEST_REJECT),
         ("nothing applied, no view", "STATUS", status()),
         ("a member", "STATUS", status(frontier=FRONTIER, **of_member, loop_lag_ms=2**31)),
-        ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, founding=1, loop_lag_ms=128)),
+        ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, cluster_id=1, loop_lag_ms=128)),
         ("a member of a ring", "STATUS", status(**of_member, ring=ring_state(7, 12, 1, 0, 1))),
         ("far along", "STATUS", status(ring=ring_state(2**62, 2**32 - 1, 1, 1, 1))),
-        ("missing updates", "NEED", {"node": 0xA1, "incarnation": 1000, "first": 1, "last": U64_MAX}),
-        ("no longer held", "GAP", {"node": 0xA1, "incarnation": 1000, "floor": 65536}),
+        ("missing updates", "FETCH", {"node": 0xA1, "incarnation": 1000, "first": 1, "last": U64_MAX}),
+        ("no longer held", "TRIMMED", {"node": 0xA1, "incarnation": 1000, "trimmed_to": 65536}),
         ("stops without an update", "GOODBYE", {"sequence": 0}),
         ("stops", "GOODBYE", {"sequence": U64_MAX}),
         ("phase 1", "PREPARE", BALLOT),
@@ -212,9 +221,9 @@ def cases() -> list[Case]:
         ("asks for a snapshot", "SNAPSHOT_REQUEST", {"view": 3}),
         ("a snapshot begins", "SNAPSHOT_META", {"frontier": FRONTIER, "digest": U64_MAX}),
         ("a snapshot of nothing", "SNAPSHOT_META", {"frontier": rows(), "digest": 0}),
-        ("a whole snapshot", "SNAPSHOT_END", {"words": "", "tail": 2}),
-        ("no snapshot", "SNAPSHOT_END", {"words": "busy with another copy: ask again", "tail": 0}),
-        ("an attempt begins", "RING_BEGIN", BEGIN),
+        ("a whole snapshot", "SNAPSHOT_END", {"reason": "", "tail": 2}),
+        ("no snapshot", "SNAPSHOT_END", {"reason": "busy with another copy: ask again", "tail": 0}),
+        ("a generation begins", "RING_BEGIN", BEGIN),
         ("a bucket", "RING_BUCKET", BUCKET),
         ("the largest bucket", "RING_BUCKET", LARGEST_BUCKET),
         ("a port alone", "PEERS", {"ip": b"", "port": 1, "peers": Places(())}),
@@ -241,15 +250,15 @@ def refused_cases() -> list[Refused]:
 
 def _refused_maps() -> list[Refused]:
     need = body_of({"node": 1, "incarnation": 1, "first": 1, "last": 9})
-    end = b"\xa5words"
+    end = b"\xa6reason"
     return [
         ("not a map", "GOODBYE", b"\x91\x01"),
         ("no keys", "GOODBYE", b"\x80"),
         ("a byte after the map", "GOODBYE", body_of({"sequence": 1}) + b"\x00"),
         ("a key twice", "GOODBYE", b"\x82" + body_of({"sequence": 1})[1:] * 2),
         ("a key too many", "GOODBYE", body_of({"sequence": 1, "more": 1})),
-        ("a key too few", "NEED", b"\x83" + need[1:-6]),
-        ("cut off", "NEED", need[:-1]),
+        ("a key too few", "FETCH", b"\x83" + need[1:-6]),
+        ("cut off", "FETCH", need[:-1]),
         ("a key that is a number", "GOODBYE", b"\x81\x01\x01"),
         ("a map as a value", "GOODBYE", b"\x81\xa8sequence\x80"),
         ("an array as a value", "GOODBYE", b"\x81\xa8sequence\x91\x01"),
@@ -278,8 +287,8 @@ def _refused_fields() -> list[Refused]:
     }
     promise = {**BALLOT, "accepted_round": 1, "accepted_node": 0xB2, **VALUE}
     of = {
-        "NEED": {"node": 1, "incarnation": 1, "first": 1, "last": 9},
-        "GAP": {"node": 1, "incarnation": 1, "floor": 1},
+        "FETCH": {"node": 1, "incarnation": 1, "first": 1, "last": 9},
+        "TRIMMED": {"node": 1, "incarnation": 1, "trimmed_to": 1},
         "HELLO": GREETING,
         "REJECT": REJECT,
         "STATUS": status(),
@@ -287,46 +296,46 @@ def _refused_fields() -> list[Refused]:
         "PROMISE": promise,
         "ACCEPT": {**BALLOT, **VALUE},
         "VIEW": {"view": 3, **VALUE},
-        "SNAPSHOT_END": {"words": ""},
+        "SNAPSHOT_END": {"reason": ""},
         "RING_BEGIN": BEGIN,
         "RING_BUCKET": BUCKET,
         "PEERS": TOLD,
     }
     wrong: list[tuple[str, str, Fields]] = [
-        *((f"{name} as a sequence", "NEED", {"first": value}) for name, value in numbers.items()),
-        ("first 0", "NEED", {"first": 0}),
-        ("last 0", "NEED", {"last": 0}),
-        ("floor 0", "GAP", {"floor": 0}),
+        *((f"{name} as a sequence", "FETCH", {"first": value}) for name, value in numbers.items()),
+        ("first 0", "FETCH", {"first": 0}),
+        ("last 0", "FETCH", {"last": 0}),
+        ("trimmed to 0", "TRIMMED", {"trimmed_to": 0}),
         ("protocol 0", "HELLO", {"protocol": 0}),
         ("protocol 65536", "HELLO", {"protocol": 65536}),
         ("node 0", "HELLO", {"node": 0}),
         ("a name of none", "HELLO", {"name": ""}),
         ("a name of 65", "HELLO", {"name": "n" * 65}),
         ("a label of 201", "HELLO", {"label": "l" * 201}),
-        ("a share of five digits", "HELLO", {"share": "0/10000"}),
-        ("half a share", "HELLO", {"share": "1/"}),
-        ("a share and more", "HELLO", {"share": "1/2\n"}),
+        ("a rank of five digits", "HELLO", {"rank": "0/10000"}),
+        ("half a rank", "HELLO", {"rank": "1/"}),
+        ("a rank and more", "HELLO", {"rank": "1/2\n"}),
         ("a fingerprint of 31 bytes", "HELLO", {"run": bytes(31)}),
         ("a fingerprint as text", "HELLO", {"run": "r" * 32}),
         ("no weights", "HELLO", {"weights": 0}),
         ("2^31 + 1 weights", "HELLO", {"weights": 2**31 + 1}),
         ("quantum 2", "HELLO", {"quantum_log2": 1}),
         ("quantum 2^-31", "HELLO", {"quantum_log2": -31}),
-        ("no code", "REJECT", {"code": ""}),
-        ("901 words", "REJECT", {"words": "w" * 901}),
+        ("a code as text", "REJECT", {"code": "run"}),
+        ("code -1", "REJECT", {"code": -1}),
+        ("code 65536", "REJECT", {"code": 65536}),
+        ("details of 901", "REJECT", {"details": "w" * 901}),
         ("an incarnation of -1", "REJECT", {"incarnation": -1}),
-        ("901 words", "SNAPSHOT_END", {"words": "w" * 901}),
+        ("a reason of 901", "SNAPSHOT_END", {"reason": "w" * 901}),
         ("ready 1", "STATUS", {"ready": 1}),
         ("a loop lag beyond 2^31", "STATUS", {"loop_lag_ms": 2**31 + 1}),
         ("a ring state cut off", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0)[:-1]}),
         ("a ring state too long", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0) + b"\x00"}),
         ("a flag of 2", "STATUS", {"ring": ring_state(1, 1, 0, 2, 0)}),
-        ("an attempt beyond 2^62", "STATUS", {"ring": ring_state(2**62 + 1, 1, 0, 0, 0)}),
+        ("a generation beyond 2^62", "STATUS", {"ring": ring_state(2**62 + 1, 1, 0, 0, 0)}),
         ("round 2^32", "STATUS", {"ring": ring_state(1, 2**32, 0, 0, 0)}),
-        ("attempt 0", "RING_BEGIN", {"attempt": 0}),
+        ("generation 0", "RING_BEGIN", {"generation": 0}),
         ("round 0", "RING_BEGIN", {"round": 0}),
-        ("an order that names a node twice", "RING_BEGIN", {"order": rows((2,), (1,), (2,))}),
-        ("an order with part of a row", "RING_BEGIN", {"order": bytes(12)}),
         ("bucket 4096", "RING_BUCKET", {"bucket": 4096}),
         ("kind 2", "RING_BUCKET", {"kind": 2}),
         ("no numbers", "RING_BUCKET", {"count": 0}),
@@ -355,7 +364,7 @@ def _refused_fields() -> list[Refused]:
         ("1,025 forbidden", "VIEW", {"forbidden": rows(*((n,) for n in range(1025)))}),
         ("members without a ballot", "PROMISE", {"accepted_round": 0}),
         ("a ballot without members", "PROMISE", {"members": rows()}),
-        ("a founding alone", "PROMISE", {"accepted_round": 0, **NO_VALUE, "founding": 1}),
+        ("a cluster id alone", "PROMISE", {"accepted_round": 0, **NO_VALUE, "cluster_id": 1}),
     ]
     return [(name, kind, body_of({**of[kind], **changes})) for name, kind, changes in wrong]
 
@@ -395,7 +404,7 @@ def _refused_tables() -> list[Refused]:
         ("frontier", "SNAPSHOT_META", meta, frontiers),
         ("confirmed", "STATUS", status(), confirmed),
         ("members", "VIEW", view, members),
-        ("unwanted", "STATUS", status(), nodes),
+        ("evict_requests", "STATUS", status(), nodes),
         ("forbidden", "VIEW", view, nodes),
         ("members", "ACCEPT", {**BALLOT, **VALUE}, members),
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError
 from tests.wire import reference
 from tests.wire.arrays import uint32
 from tests.wire.guarded import guarded_bytes

@@ -12,8 +12,8 @@ from p2psgd.wire.messages import (
     MEMBERS_MAX,
     MESSAGES,
     ORIGINS_MAX,
+    TEXT_MAX,
     U64_MAX,
-    WORDS_MAX,
     ConfirmedRow,
     FrontierRow,
     IPAddress,
@@ -25,13 +25,12 @@ from p2psgd.wire.messages import (
     pack_ip,
     pack_members,
     pack_nodes,
-    pack_order,
     pack_peers,
     parse_ip,
 )
 from p2psgd.wire.ring_messages import (
-    ATTEMPT_MAX,
     BUCKETS_MAX,
+    GENERATION_MAX,
     RESULT_HOP,
     ROUND_MAX,
     RingState,
@@ -49,8 +48,8 @@ def frontier_rows(draw: st.DrawFn) -> list[FrontierRow]:
     rows = []
     for origin in sorted(origins):
         sequence = draw(COUNTED)
-        floor, durable, least = draw(st.tuples(*[st.integers(0, sequence)] * 3))
-        rows.append(FrontierRow(*origin, sequence, draw(U64), floor, durable, least, draw(U64)))
+        trimmed_to, durable, least = draw(st.tuples(*[st.integers(0, sequence)] * 3))
+        rows.append(FrontierRow(*origin, sequence, draw(U64), trimmed_to, durable, least, draw(U64)))
     return rows
 
 
@@ -62,9 +61,8 @@ MEMBERS: Final = st.lists(
 )
 FORBIDDEN: Final = st.lists(U64, unique=True, max_size=6)
 
-ORDER: Final = st.lists(U64, unique=True, max_size=6)
 STANDING: Final = st.builds(
-    RingState, st.integers(0, ATTEMPT_MAX), st.integers(0, ROUND_MAX), *[st.booleans()] * 3
+    RingState, st.integers(0, GENERATION_MAX), st.integers(0, ROUND_MAX), *[st.booleans()] * 3
 )
 CALLED: Final = TEXT.filter(lambda text: len(text) <= 200)
 
@@ -78,37 +76,37 @@ GREETING: Final = {
     "quantum_log2": st.integers(-30, 0),
     "mode": TEXT.filter(lambda text: 1 <= len(text) <= 64),
     "label": CALLED,
-    "share": st.from_regex(r"\A([0-9]{1,4}/[0-9]{1,4})?\Z", alphabet="0123456789/"),
+    "rank": st.from_regex(r"\A([0-9]{1,4}/[0-9]{1,4})?\Z", alphabet="0123456789/"),
 }
 ORIGIN: Final = {"node": U64, "incarnation": U64}
 BALLOT: Final = {"view": COUNTED, "round": COUNTED, "node": U64}
 VALUE: Final = {
     "members": MEMBERS.map(pack_members),
     "forbidden": FORBIDDEN.map(pack_nodes),
-    "founding": U64,
+    "cluster_id": U64,
 }
-NO_VALUE: Final = {"accepted_round": 0, "accepted_node": 0, "members": b"", "forbidden": b"", "founding": 0}
+NO_VALUE: Final = {"accepted_round": 0, "accepted_node": 0, "members": b"", "forbidden": b"", "cluster_id": 0}
 SOME_VALUE: Final = st.fixed_dictionaries({"accepted_round": COUNTED, "accepted_node": U64, **VALUE})
 FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
     FrameType.HELLO: st.fixed_dictionaries(GREETING),
     FrameType.WELCOME: st.fixed_dictionaries(GREETING),
     FrameType.REJECT: st.fixed_dictionaries(
-        {"node": U64, "code": GREETING["mode"], "words": TEXT, "incarnation": U64}
+        {"node": U64, "code": st.integers(0, 65535), "details": TEXT, "incarnation": U64}
     ),
     FrameType.STATUS: st.fixed_dictionaries(
         {
             "frontier": frontier_rows().map(pack_frontier),
             "view": U64,
-            "founding": U64,
+            "cluster_id": U64,
             "ready": st.booleans(),
             "confirmed": CONFIRMED.map(pack_confirmed),
-            "unwanted": FORBIDDEN.map(pack_nodes),
+            "evict_requests": FORBIDDEN.map(pack_nodes),
             "loop_lag_ms": st.integers(0, 2**31),
             "ring": st.one_of(st.just(b""), STANDING.map(pack_ring_state)),
         }
     ),
-    FrameType.NEED: st.fixed_dictionaries({**ORIGIN, "first": COUNTED, "last": COUNTED}),
-    FrameType.GAP: st.fixed_dictionaries({**ORIGIN, "floor": COUNTED}),
+    FrameType.FETCH: st.fixed_dictionaries({**ORIGIN, "first": COUNTED, "last": COUNTED}),
+    FrameType.TRIMMED: st.fixed_dictionaries({**ORIGIN, "trimmed_to": COUNTED}),
     FrameType.GOODBYE: st.fixed_dictionaries({"sequence": U64}),
     FrameType.PREPARE: st.fixed_dictionaries(BALLOT),
     FrameType.PROMISE: st.builds(
@@ -123,14 +121,19 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
     FrameType.SNAPSHOT_META: st.fixed_dictionaries(
         {"frontier": frontier_rows().map(pack_frontier), "digest": U64}
     ),
-    FrameType.SNAPSHOT_END: st.fixed_dictionaries({"words": TEXT, "tail": U64}),
+    FrameType.SNAPSHOT_END: st.fixed_dictionaries({"reason": TEXT, "tail": U64}),
     FrameType.RING_BEGIN: st.fixed_dictionaries(
-        {"view": COUNTED, "attempt": COUNTED, "round": COUNTED, "order": ORDER.map(pack_order), "digest": U64}
+        {
+            "view": COUNTED,
+            "generation": COUNTED,
+            "round": COUNTED,
+            "digest": U64,
+        }
     ),
     FrameType.RING_BUCKET: st.fixed_dictionaries(
         {
             "view": COUNTED,
-            "attempt": U64,
+            "generation": U64,
             "round": COUNTED,
             "bucket": st.integers(0, BUCKETS_MAX - 1),
             "kind": st.integers(0, 1),
@@ -179,10 +182,11 @@ def longest(frame_type: FrameType) -> Message:
         "protocol": 65535,
         "name": "\U0001f600" * 64,
         "mode": "\U0001f600" * 64,
-        "code": "\U0001f600" * 64,
+        "code": 65535,
         "label": "\U0001f600" * 200,
-        "share": "1022/1024",
-        "words": "\U0001f600" * WORDS_MAX,
+        "rank": "1022/1024",
+        "details": "\U0001f600" * TEXT_MAX,
+        "reason": "\U0001f600" * TEXT_MAX,
         "run": bytes(32),
         "weights": 2**31,
         "quantum_log2": -30,
@@ -192,9 +196,8 @@ def longest(frame_type: FrameType) -> Message:
         "confirmed": pack_confirmed([ConfirmedRow(node, U64_MAX, U64_MAX) for node in high]),
         "members": pack_members(MemberRow(node, U64_MAX, U64_MAX) for node in high),
         "forbidden": pack_nodes(high),
-        "unwanted": pack_nodes(high),
-        "ring": pack_ring_state(RingState(ATTEMPT_MAX, ROUND_MAX, True, True, True)),
-        "order": pack_order(high),
+        "evict_requests": pack_nodes(high),
+        "ring": pack_ring_state(RingState(GENERATION_MAX, ROUND_MAX, True, True, True)),
         "ip": pack_ip(HIGHEST_IP),
         "port": 65535,
         "peers": pack_peers(PeerRow(node, HIGHEST_IP, 65535) for node in high),

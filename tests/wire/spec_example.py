@@ -23,12 +23,11 @@ from p2psgd.wire.messages import (
     Accept,
     Accepted,
     ConfirmedRow,
+    Fetch,
     FrontierRow,
-    Gap,
     Goodbye,
     Hello,
     MemberRow,
-    Need,
     Prepare,
     Promise,
     Reject,
@@ -38,14 +37,15 @@ from p2psgd.wire.messages import (
     SnapshotMeta,
     SnapshotRequest,
     Status,
+    Trimmed,
     ViewNews,
     Welcome,
     pack_confirmed,
     pack_frontier,
     pack_members,
     pack_message,
-    pack_order,
 )
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import (
     RingChunkHeader,
     RingState,
@@ -93,7 +93,7 @@ def greeting(node: int, incarnation: int, name: str) -> Hello:
         quantum_log2=RUN.quantum_log2,
         mode=RUN.mode,
         label=RUN.label,
-        share=f"{'ab'.index(name[0])}/2",
+        rank=f"{'ab'.index(name[0])}/2",
     )
 
 
@@ -107,10 +107,10 @@ def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
     return Status(
         frontier=pack_frontier(rows),
         view=0,
-        founding=0,
+        cluster_id=0,
         ready=False,
         confirmed=b"",
-        unwanted=b"",
+        evict_requests=b"",
         loop_lag_ms=loop_lag_ms,
         ring=b"",
     )
@@ -119,7 +119,7 @@ def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
 def first_update() -> tuple[UpdateHeader, bytes]:
     """anna's, and its payload."""
     digest = codec.digest_words(WORDS, STEP, RUN.key)
-    header = UpdateHeader(*ANNA, sequence=1, digest=digest, mini_batch=1, step=STEP, count=len(WORDS))
+    header = UpdateHeader(*ANNA, sequence=1, digest=digest, steps=1, magnitude=STEP, count=len(WORDS))
     return header, codec.encode(WORDS, RUN.weights)
 
 
@@ -142,9 +142,11 @@ def exchange() -> dict[str, bytes]:
         "status-empty": pack_message(status([])),
         "update": pack_frame(FrameType.UPDATE, pack_update(header, payload)),
         "status": pack_message(status([FrontierRow(*ANNA, 1, digest)], loop_lag_ms=3)),
-        "need": pack_message(Need(node=node, incarnation=incarnation, first=1, last=1)),
-        "gap": pack_message(Gap(node=node, incarnation=incarnation, floor=1)),
-        "reject": pack_message(Reject(node=BERT[0], code="run", words="another run", incarnation=0)),
+        "fetch": pack_message(Fetch(node=node, incarnation=incarnation, first=1, last=1)),
+        "trimmed": pack_message(Trimmed(node=node, incarnation=incarnation, trimmed_to=1)),
+        "reject": pack_message(
+            Reject(node=BERT[0], code=RejectCode.RUN, details="another run", incarnation=0)
+        ),
         "goodbye": pack_message(Goodbye(sequence=1)),
     }
 
@@ -153,27 +155,27 @@ def views() -> dict[str, bytes]:
     """Section 24."""
     header, payload = first_update()
     members = pack_members([MemberRow(*ANNA, since=1), MemberRow(*BERT, since=1)])
-    founding = View().replace(dict([ANNA, BERT]), set(), set()).founding
-    value: dict[str, Any] = {"members": members, "forbidden": b"", "founding": founding}
+    cluster_id = View().replace(dict([ANNA, BERT]), set(), set()).cluster_id
+    value: dict[str, Any] = {"members": members, "forbidden": b"", "cluster_id": cluster_id}
     ballot: dict[str, Any] = {"view": 1, "round": 1, "node": ANNA[0]}
-    row = FrontierRow(*ANNA, 1, header.digest, least=1, mini_batch=1)
+    row = FrontierRow(*ANNA, 1, header.digest, least=1, steps=1)
     coordinates = COORDINATES.copy()
     codec.apply_coordinates(coordinates, WORDS, STEP)
     digest = codec.digest_coordinates(coordinates, RUN.key)
-    nothing: dict[str, Any] = {"members": b"", "forbidden": b"", "founding": 0}
+    nothing: dict[str, Any] = {"members": b"", "forbidden": b"", "cluster_id": 0}
     of_member = Status(
         frontier=pack_frontier([row]),
         view=1,
-        founding=founding,
+        cluster_id=cluster_id,
         ready=True,
         confirmed=pack_confirmed([ConfirmedRow(*ANNA, 1)]),
-        unwanted=b"",
+        evict_requests=b"",
         loop_lag_ms=0,
         ring=b"",
     )
     return {
         "members": members,
-        "founding": founding.to_bytes(8, "big"),
+        "cluster-id": cluster_id.to_bytes(8, "big"),
         "prepare": pack_message(Prepare(**ballot)),
         "promise": pack_message(Promise(**ballot, accepted_round=0, accepted_node=0, **nothing)),
         "accept": pack_message(Accept(**ballot, **value)),
@@ -184,8 +186,8 @@ def views() -> dict[str, bytes]:
         "snapshot-meta": pack_message(SnapshotMeta(frontier=pack_frontier([row]), digest=digest)),
         "snapshot-chunk": pack_frame(FrameType.SNAPSHOT_CHUNK, coordinates.astype("<i4").tobytes()),
         "snapshot-tail": pack_frame(FrameType.SNAPSHOT_TAIL, pack_update(header, payload)),
-        "snapshot-end": pack_message(SnapshotEnd(words="", tail=1)),
-        "snapshot-refused": pack_message(SnapshotEnd(words="busy with another copy: ask again", tail=0)),
+        "snapshot-end": pack_message(SnapshotEnd(reason="", tail=1)),
+        "snapshot-refused": pack_message(SnapshotEnd(reason="busy with another copy: ask again", tail=0)),
     }
 
 
@@ -193,7 +195,7 @@ def rings() -> dict[str, bytes]:
     """Section 30."""
     header, payload = first_update()
     anna, bert = ANNA[0], BERT[0]
-    tag: dict[str, Any] = {"view": 1, "attempt": 1, "round": 1}
+    tag: dict[str, Any] = {"view": 1, "generation": 1, "round": 1}
     digest = codec.digest_coordinates(COORDINATES, RUN.key)
     of_anna = RingUpdateHeader(**tag, node=anna, part=0, parts=1)
     of_bert = RingUpdateHeader(**tag, node=bert, part=0, parts=0)
@@ -204,7 +206,7 @@ def rings() -> dict[str, bytes]:
     chunk = RingChunkHeader(**tag, bucket=0, hop=0, offset=0, contributors=1)
     update = pack_update(header, payload)
     return {
-        "ring-begin": pack_message(RingBegin(**tag, order=pack_order([anna, bert]), digest=digest)),
+        "ring-begin": pack_message(RingBegin(**tag, digest=digest)),
         "ring-update": pack_frame(FrameType.RING_UPDATE, pack_ring_update(of_anna, update)),
         "ring-update-empty": pack_frame(FrameType.RING_UPDATE, pack_ring_update(of_bert, b"")),
         "ring-state": pack_ring_state(RingState(1, 0, running=True, active=True, contributed=True)),

@@ -85,7 +85,7 @@ def test_an_index_outside_is_refused_before_the_first_write(place: int) -> None:
 
 def test_steps_and_amounts_out_of_range_are_refused() -> None:
     coordinates, values, words = np.zeros(4, np.int32), np.zeros(4, np.float32), uint32([2])
-    for step in (0, codec.STEP_MAX + 1, 2**32 - 1):
+    for step in (0, codec.MAGNITUDE_MAX + 1, 2**32 - 1):
         with pytest.raises(ValueError, match=f"step {step} is not within"):
             codec.apply_coordinates(coordinates, words, step)
     for step in (-1, 2**32):
@@ -96,8 +96,8 @@ def test_steps_and_amounts_out_of_range_are_refused() -> None:
             codec.apply_weights(values, words, amount)
     with pytest.raises(ValueError, match="the amount is not exact in float32"):
         codec.apply_weights(values, words, 0.1)
-    codec.apply_coordinates(coordinates, words, codec.STEP_MAX)
-    assert coordinates.tolist() == [0, codec.STEP_MAX, 0, 0]
+    codec.apply_coordinates(coordinates, words, codec.MAGNITUDE_MAX)
+    assert coordinates.tolist() == [0, codec.MAGNITUDE_MAX, 0, 0]
 
 
 def test_other_types_and_shapes_are_refused() -> None:

@@ -133,7 +133,7 @@ def test_an_index_outside_is_refused_before_the_first_write(place: int) -> None:
 
 def test_a_step_or_amount_out_of_range_is_refused_before_the_first_write() -> None:
     coordinates, values, words = np.zeros(4, np.int32), np.zeros(4, np.float32), uint32([2])
-    for step in (0, codec.STEP_MAX + 1, 2**32 - 1):
+    for step in (0, codec.MAGNITUDE_MAX + 1, 2**32 - 1):
         with pytest.raises(ValueError, match="update 1 has a step that is not within"):
             codec.apply_coordinates_together(coordinates, [(words, 1), (words, step)])
     for amount in (0.0, -1.0, np.nan, np.inf):

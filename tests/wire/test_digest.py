@@ -41,7 +41,7 @@ def test_digests_of_slices_add_up(coordinates: list[int], key: int, cut: int) ->
     assert halves % 2**64 == codec.digest_coordinates(array, key)
 
 
-@given(st.integers(0, 2**32 - 1), keys, st.integers(1, codec.STEP_MAX))
+@given(st.integers(0, 2**32 - 1), keys, st.integers(1, codec.MAGNITUDE_MAX))
 def test_an_update_changes_the_digest_by_its_contribution(seed: int, key: int, step: int) -> None:
     chance = np.random.default_rng(seed)
     coordinates = chance.integers(-(2**23), 2**23, 500).astype(np.int32)
@@ -69,7 +69,7 @@ def test_arrays_of_every_small_length_and_alignment_have_the_references_digests(
 
 def test_digests_refuse_what_has_no_place_in_a_replica() -> None:
     words, coordinates = np.zeros(1, np.uint32), np.zeros(4, np.int32)
-    for step in (0, codec.STEP_MAX + 1):
+    for step in (0, codec.MAGNITUDE_MAX + 1):
         with pytest.raises(ValueError, match="step"):
             codec.digest_words(words, step, 1)
     with pytest.raises(TypeError):

@@ -8,7 +8,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import (
     AHEAD_BYTES,
     BUFFER_BYTES,
@@ -21,6 +20,7 @@ from p2psgd.wire.frames import (
     link_limits,
     pack_frame,
 )
+from p2psgd.wire.reject import PeerError
 
 LIMITS = link_limits(10**7)
 CHUNK_MAX = LIMITS[FrameType.RING_CHUNK]
@@ -177,7 +177,7 @@ def test_bytes_received_before_the_link_opened_are_kept() -> None:
 def refused(reader: FrameReader, prefix: bytes) -> str:
     with pytest.raises(PeerError) as caught:
         feed(reader, prefix, 100)
-    return caught.value.reason
+    return caught.value.label
 
 
 @pytest.mark.parametrize("frame_type", LIMITS)

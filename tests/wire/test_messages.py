@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire.frames import HANDSHAKE_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import (
     MESSAGES,
-    WORDS_MAX,
+    TEXT_MAX,
     Message,
+    Reject,
     pack_message,
     parse_confirmed,
     parse_frontier,
@@ -24,9 +24,9 @@ from p2psgd.wire.messages import (
     parse_members,
     parse_message,
     parse_nodes,
-    parse_order,
     parse_peers,
 )
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import parse_ring_state
 from tests.vectors import (
     MessageVector,
@@ -43,8 +43,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "confirmed": parse_confirmed,
     "members": parse_members,
     "forbidden": parse_nodes,
-    "unwanted": parse_nodes,
-    "order": parse_order,
+    "evict_requests": parse_nodes,
     "ip": lambda packed: parse_ip(packed) if packed else None,
     "peers": parse_peers,
     "ring": lambda state: parse_ring_state(state) if state else None,
@@ -88,7 +87,7 @@ def test_a_vector_is_read_and_written(vector: MessageVector) -> None:
 def test_a_vector_is_refused(vector: RefusedMessageVector) -> None:
     with pytest.raises(PeerError) as caught:
         parse_whole(FrameType[vector.type_name], vector.body)
-    assert caught.value.reason == "message"
+    assert caught.value.code is RejectCode.MESSAGE
 
 
 def test_the_vectors_show_every_message() -> None:
@@ -113,7 +112,7 @@ def test_the_longest_message_fits_its_frame_and_the_limit_is_not_loose(frame_typ
 def refused(frame_type: FrameType, fields: Any) -> str:
     with pytest.raises(PeerError) as caught:
         parse_message(frame_type, fields if isinstance(fields, bytes) else msgpack.packb(fields))
-    assert caught.value.reason == "message"
+    assert caught.value.code is RejectCode.MESSAGE
     words = str(caught.value)
     assert frame_type.name in words
     assert len(words) < 300
@@ -163,7 +162,7 @@ def test_a_field_beyond_its_range_is_refused(frame_type: FrameType, name: str) -
 
 @pytest.mark.parametrize(
     ("frame_type", "name"),
-    [each for each in FIELDS if each[1] in ("first", "last", "floor", "round")]
+    [each for each in FIELDS if each[1] in ("first", "last", "trimmed_to", "round")]
     + [(each, "view") for each in (FrameType.PREPARE, FrameType.PROMISE, FrameType.ACCEPTED, FrameType.VIEW)],
 )
 def test_what_counts_from_one_is_not_0(frame_type: FrameType, name: str) -> None:
@@ -181,9 +180,9 @@ def test_a_view_of_nobody_is_refused(frame_type: FrameType) -> None:
         {"accepted_round": 0},
         {"members": b""},
         {"accepted_round": 0, "members": b""},
-        {"accepted_round": 0, "members": b"", "forbidden": b"", "founding": 0},
+        {"accepted_round": 0, "members": b"", "forbidden": b"", "cluster_id": 0},
         {"accepted_round": 0, "members": b"", "forbidden": b"", "accepted_node": 0},
-        {"accepted_round": 0, "members": b"", "founding": 0, "accepted_node": 0},
+        {"accepted_round": 0, "members": b"", "cluster_id": 0, "accepted_node": 0},
     ],
 )
 def test_a_promise_holds_a_whole_value_or_none(changes: dict[str, Any]) -> None:
@@ -249,5 +248,18 @@ def test_a_damaged_message_is_a_message_or_refused(
 
 
 def test_words_may_be_as_long_as_their_frame_allows() -> None:
-    refused(FrameType.SNAPSHOT_END, {"words": "y" * (WORDS_MAX + 1)})
-    refused(FrameType.REJECT, {"node": 1, "code": "", "words": ""})
+    refused(FrameType.SNAPSHOT_END, {"reason": "y" * (TEXT_MAX + 1)})
+    refused(FrameType.REJECT, {"node": 1, "code": "", "details": "", "incarnation": 0})
+
+
+@pytest.mark.parametrize("code", list(RejectCode))
+def test_a_code_without_details_has_a_sentence_of_its_own(code: RejectCode) -> None:
+    error = Reject(node=1, code=code, details="", incarnation=0).to_error()
+    assert (error.code, str(error), error.label) == (code, code.sentence, code.label)
+
+
+@pytest.mark.parametrize(("details", "end"), [("", "does not know"), ("no room", "does not know: no room")])
+def test_a_code_of_a_later_version_is_told_to_people_with_its_number(details: str, end: str) -> None:
+    error = Reject(node=1, code=65535, details=details, incarnation=0).to_error()
+    assert (error.code, error.label) == (RejectCode.OTHER, "code 65535")
+    assert str(error) == f"it rejects this node with code 65535, which this version of p2psgd {end}"

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError
 from tests.vectors import PayloadVector, RefusedVector, payload_vectors, refused_vectors
 from tests.wire import reference
 from tests.wire.arrays import uint32

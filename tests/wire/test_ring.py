@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import (
-    ATTEMPT_MAX,
+    GENERATION_MAX,
     RING_CHUNK_BYTES,
     RING_UPDATE_BYTES,
     ROUND_MAX,
@@ -32,7 +32,7 @@ from tests.wire.messages import STANDING, U64
 
 Header = TypeVar("Header", RingUpdateHeader, RingChunkHeader)
 U32 = st.integers(0, 2**32 - 1)
-CHUNK = RingChunkHeader(view=1, attempt=2, round=3, bucket=4, hop=5, offset=6, contributors=7)
+CHUNK = RingChunkHeader(view=1, generation=2, round=3, bucket=4, hop=5, offset=6, contributors=7)
 NUMBERS = struct.pack("<2f", 0.5, -1.0)
 
 
@@ -47,7 +47,7 @@ def test_a_standing_survives_the_wire(state: RingState) -> None:
 
 
 def test_the_fields_of_a_standing_stand_where_the_specification_says() -> None:
-    state = RingState(attempt=7, round=12, running=True, active=False, contributed=True)
+    state = RingState(generation=7, round=12, running=True, active=False, contributed=True)
     assert pack_ring_state(state) == struct.pack("<QQBBB", 7, 12, 1, 0, 1)
 
 
@@ -65,10 +65,12 @@ def test_a_flag_is_0_or_1(flag: int) -> None:
         parse_ring_state(struct.pack("<QQBBB", 7, 12, *flags))
 
 
-@pytest.mark.parametrize(("attempt", "done"), [(ATTEMPT_MAX + 1, 0), (0, ROUND_MAX + 1), (2**64 - 1, 0)])
-def test_a_standing_that_nobody_reaches_is_refused(attempt: int, done: int) -> None:
+@pytest.mark.parametrize(
+    ("generation", "done"), [(GENERATION_MAX + 1, 0), (0, ROUND_MAX + 1), (2**64 - 1, 0)]
+)
+def test_a_standing_that_nobody_reaches_is_refused(generation: int, done: int) -> None:
     with pytest.raises(PeerError, match="cannot be"):
-        parse_ring_state(struct.pack("<QQBBB", attempt, done, 0, 0, 0))
+        parse_ring_state(struct.pack("<QQBBB", generation, done, 0, 0, 0))
 
 
 @given(st.tuples(U64, U64, U64, U64), st.integers(0, 9), st.binary(min_size=1))
@@ -91,7 +93,7 @@ def test_an_empty_share_is_one_header() -> None:
 def test_a_part_that_cannot_be_is_refused(part: int, parts: int, body: bytes) -> None:
     with pytest.raises(PeerError, match=f"part {part} of {parts}") as caught:
         parse_ring_update(pack_ring_update(RingUpdateHeader(1, 2, 3, 4, part, parts), body))
-    assert caught.value.reason == "ring"
+    assert caught.value.code is RejectCode.RING
 
 
 @given(st.binary(max_size=RING_UPDATE_BYTES - 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import (
     RING_CHUNK_BYTES,
     RingChunkHeader,
@@ -15,7 +15,7 @@ from p2psgd.wire.ring_messages import (
     parse_ring_chunk,
 )
 
-HEADER = RingChunkHeader(view=3, attempt=2, round=7, bucket=1, hop=5, offset=2**33, contributors=4)
+HEADER = RingChunkHeader(view=3, generation=2, round=7, bucket=1, hop=5, offset=2**33, contributors=4)
 NUMBERS = np.arange(9, dtype=np.float32).tobytes()
 
 

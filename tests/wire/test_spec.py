@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +12,8 @@ import p2psgd
 from p2psgd.core.frontier import INCARNATION_MAX, TOLD_MAX
 from p2psgd.wire import codec, messages
 from p2psgd.wire.frames import FrameType, link_limits
-from p2psgd.wire.messages import MESSAGES, WORDS_MAX
+from p2psgd.wire.messages import MESSAGES, TEXT_MAX
+from p2psgd.wire.reject import RejectCode
 from tests.wire import reference, spec_example
 
 SPEC, VIEWS, RINGS = (path.read_text() for path in spec_example.SPECIFICATION)
@@ -75,49 +73,23 @@ def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
 
 
 PACKAGE: Final = Path(p2psgd.__file__).parent
-# A doctor has the codes of a node, and while TLS does not stand nothing can be told.
-NOT_OF_LINKS: Final = frozenset({"cli", "net/tls.py"})
-NOT_SENT: Final = frozenset({"long handshake"})
 
 
-def test_the_codes_of_reject_are_those_that_the_code_sends() -> None:
+def test_the_codes_of_reject_are_those_of_the_table() -> None:
     table = SPEC[SPEC.index("**Codes.**") : SPEC.index("**Silence.**")]
-    first_columns = re.findall(r"^\| (`[^|]+`) \|", table, re.M)
-    listed = [code for column in first_columns for code in re.findall(r"`([^`]+)`", column)]
-    assert len(listed) == len(set(listed))
-    sent = {code for path in PACKAGE.rglob("*.py") for code in codes_in(path)}
-    assert sent - NOT_SENT == set(listed)
+    listed = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", table, re.M)
+    assert [(int(number), name) for number, name in listed] == [(code, code.name) for code in RejectCode]
 
 
-def codes_in(path: Path) -> Iterator[str]:
-    """The codes of the errors that a module raises and of the links that it drops, where it names them."""
-    place = path.relative_to(PACKAGE)
-    if {place.parts[0], str(place)} & NOT_OF_LINKS:
-        return
-    for call in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(call, ast.Call):
-            continue
-        match call:
-            case ast.Call(func=ast.Name("PeerError"), args=[code, *_]):
-                pass
-            case ast.Call(func=ast.Name("Drop"), args=[_, code, *_]):
-                pass
-            case ast.Call(func=ast.Attribute(ast.Call(ast.Name("super")), "__init__"), args=[code, *_]):
-                pass
-            case _:
-                continue
-        if isinstance(code, ast.Constant):
-            yield str(code.value)
-        elif isinstance(code, ast.Name) and code.id.isupper():
-            module = importlib.import_module(".".join(("p2psgd", *place.with_suffix("").parts)))
-            value = getattr(module, code.id)
-            if isinstance(value, str):  # else a constructor of another class: a table of transitions
-                yield value
+def test_every_code_of_reject_but_the_unknown_one_is_sent() -> None:
+    sources = "".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "reject.py")
+    used = set(re.findall(r"\bRejectCode\.([A-Z_]+)\b", sources))
+    assert used == {code.name for code in RejectCode} - {"OTHER"}
 
 
 def test_the_limits_of_an_incarnation_are_the_codes() -> None:
     assert (INCARNATION_MAX, TOLD_MAX) == (2**61, 2**60)
-    assert "| incarnation of a life | 2^61 |" in SPEC
+    assert "| incarnation | 2^61 |" in SPEC
     assert "| incarnation that is believed of REJECT | 2^60 |" in SPEC
 
 
@@ -127,15 +99,14 @@ def test_a_table_is_as_long_as_the_specification_says() -> None:
         "confirmed": messages.CONFIRMED_BYTES * messages.MEMBERS_MAX,
         "members": messages.MEMBER_BYTES * messages.MEMBERS_MAX,
         "forbidden": messages.NODE_BYTES * messages.MEMBERS_MAX,
-        "unwanted": messages.NODE_BYTES * messages.MEMBERS_MAX,
-        "order": messages.NODE_BYTES * messages.MEMBERS_MAX,
+        "evict_requests": messages.NODE_BYTES * messages.MEMBERS_MAX,
     }
     for name, most in lengths.items():
         found = re.findall(rf"\| {name} \| bin of (?:24|up) to ([0-9,]+) bytes \|", SPEC + VIEWS + RINGS)
         assert found
         assert {int(each.replace(",", "")) for each in found} == {most}
-    assert f"| words | str of 0 to {WORDS_MAX} |" in SPEC
-    assert f"| words | str of 0 to {WORDS_MAX} |" in VIEWS
+    assert f"| details | str of 0 to {TEXT_MAX} |" in SPEC
+    assert f"| reason | str of 0 to {TEXT_MAX} |" in VIEWS
 
 
 def test_the_sections_are_numbered_through() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sized
 import pytest
 from hypothesis import given
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire.messages import (
     CONFIRMED_BYTES,
     MEMBER_BYTES,
@@ -26,6 +25,7 @@ from p2psgd.wire.messages import (
     parse_members,
     parse_nodes,
 )
+from p2psgd.wire.reject import PeerError, RejectCode
 from tests.wire.messages import CONFIRMED, FORBIDDEN, MEMBERS, frontier_rows
 
 Parser = Callable[[bytes], Sized]
@@ -43,7 +43,7 @@ TABLES = pytest.mark.parametrize(
 def refused(parse: Parser, table: bytes) -> str:
     with pytest.raises(PeerError) as caught:
         parse(table)
-    assert caught.value.reason == "message"
+    assert caught.value.code is RejectCode.MESSAGE
     return str(caught.value)
 
 
@@ -63,7 +63,7 @@ def test_the_other_tables_survive_the_wire_in_order(
 
 
 def test_the_columns_stand_where_the_specification_says() -> None:
-    row = FrontierRow(node=1, incarnation=2, sequence=9, digest=4, floor=5, durable=6, least=7, mini_batch=8)
+    row = FrontierRow(node=1, incarnation=2, sequence=9, digest=4, trimmed_to=5, durable=6, least=7, steps=8)
     assert pack_frontier([row]) == struct.pack("<8Q", 1, 2, 9, 4, 5, 6, 7, 8)
     assert pack_confirmed([ConfirmedRow(node=1, incarnation=2, view=3)]) == struct.pack("<3Q", 1, 2, 3)
     assert pack_members([MemberRow(4, 5, 6), MemberRow(node=1, incarnation=2, since=3)]) == struct.pack(
@@ -105,7 +105,7 @@ def test_two_lives_of_a_node_are_two_rows_of_a_frontier() -> None:
     assert parse_frontier(pack_frontier(rows)) == rows
 
 
-@pytest.mark.parametrize("column", ["floor", "durable", "least"])
+@pytest.mark.parametrize("column", ["trimmed_to", "durable", "least"])
 def test_a_row_that_claims_more_than_was_applied_is_refused(column: str) -> None:
     row = FrontierRow(1, 1, 7, 9)
     assert parse_frontier(pack_frontier([row._replace(**{column: 7})]))

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from p2psgd.base.errors import PeerError
 from p2psgd.net.address import Address, UnknownNameError, look_up
 from p2psgd.net.admission import Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
@@ -30,13 +29,14 @@ from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import (
     PROTOCOL_VERSION,
-    WORDS_MAX,
+    TEXT_MAX,
     Hello,
     Reject,
     Welcome,
     pack_message,
     parse_message,
 )
+from p2psgd.wire.reject import TLS_CODES, PeerError, RejectCode
 
 DIAL_TIMEOUT_S: Final = 4.0  # longer than the 3 s after which a LAN reports that a machine is off
 DIALS_MAX: Final = 64  # at once
@@ -70,7 +70,6 @@ ANSWERED: Final = frozenset({Outcome.DOCTOR, Outcome.NODE, Outcome.ITSELF})
 # These say more than that nothing answers any more, since the doctor there has ended.
 _TELLING: Final = frozenset({Outcome.TLS, Outcome.VERSION, Outcome.STRANGE, Outcome.MUTE})
 UNANSWERED: Final = frozenset({Outcome.REFUSED, Outcome.SILENT, Outcome.AWAY})
-_OF_TLS: Final = ("TLS", "handshake", "certificate", "CA")  # in the reasons of p2psgd.net
 _NO_WAY: Final = frozenset(
     {errno.ENETUNREACH, errno.ENETDOWN, errno.EACCES, errno.EPERM, errno.EADDRNOTAVAIL}
 )
@@ -103,12 +102,12 @@ class Peer:
         match message:
             case Welcome():
                 self.outcome, self.words, name = Outcome.DOCTOR, "", message.name
-            case Reject(code="self"):
+            case Reject(code=RejectCode.SELF):
                 self.outcome, self.words = Outcome.ITSELF, ""
-            case Reject(code=code) if code == DOCTOR:
-                self.outcome, self.words = Outcome.NODE, message.words
+            case Reject(code=RejectCode.DOCTOR):
+                self.outcome, self.words = Outcome.NODE, str(message.to_error())
             case _:
-                raise PeerError(message.code, message.words)
+                raise message.to_error()
         self.node, self.name = message.node, name
 
     def describe(self) -> dict[str, Any]:
@@ -142,7 +141,7 @@ def doctor_hello(node: int, name: str) -> Hello:
         quantum_log2=0,
         mode=DOCTOR,
         label="",
-        share="",
+        rank="",
     )
 
 
@@ -262,17 +261,17 @@ class Greeter:
                 self._visited(connection, message)
                 connection.send(pack_message(Welcome(**self.hello.model_dump())))
             case _:
-                raise PeerError("frame order", f"a {frame_type.name} is not what comes first here")
+                raise PeerError(RejectCode.FRAME_ORDER, f"a {frame_type.name} is not what comes first here")
         self._greetings.end(connection)
         connection.close("greeted")
 
     def peer_failed(self, connection: Connection, error: PeerError) -> None:
-        if error.reason not in (DOCTOR, "self"):
-            self.dropped.count(error.reason)
-            log.warning("dropped %s: %s: %s", connection.address, error.reason, error)
+        if error.code not in (RejectCode.DOCTOR, RejectCode.SELF):
+            self.dropped.count(error.label)
+            log.warning("dropped %s: %s: %s", connection.address, error.label, error)
         if not connection.dialled:
-            words = str(error)[:WORDS_MAX]
-            reject = Reject(node=self.hello.node, code=error.reason, words=words, incarnation=0)
+            details = error.details[:TEXT_MAX]
+            reject = Reject(node=self.hello.node, code=error.code, details=details, incarnation=0)
             connection.send(pack_message(reject))
         connection.close(str(error))
         self._forget(connection, error)
@@ -281,9 +280,9 @@ class Greeter:
         pass
 
     def connection_lost(self, connection: Connection, words: str) -> None:
-        self._forget(connection, PeerError("closed", words))
+        self._forget(connection, ConnectionAbortedError(words))
 
-    def _forget(self, connection: Connection, error: PeerError) -> None:
+    def _forget(self, connection: Connection, error: Exception) -> None:
         greeting = self._greetings.end(connection)
         if isinstance(greeting, _Dial) and not greeting.over.done():
             greeting.over.set_exception(error)
@@ -297,14 +296,14 @@ class Greeter:
             check_certificate(certified, message)
         elif message.node != certified.node:
             words = f"it says that it is {message.node:016x}, with the certificate of {certified.name}"
-            raise PeerError("another node's certificate", words)
+            raise PeerError(RejectCode.CERTIFICATE, words)
         return certified.name
 
     def _visited(self, connection: Connection, theirs: Hello) -> None:
         """Note who dials this doctor; PeerError unless it is a doctor that can be met."""
         doctor = theirs.mode == DOCTOR
         if doctor and theirs.node == self.hello.node:
-            raise PeerError("self", "this is the doctor itself")
+            raise PeerError(RejectCode.SELF)
         if theirs.node in self.visitors or len(self.visitors) < VISITORS_MAX:
             who = f"the {'doctor of' if doctor else 'node'} {theirs.name}"
             self.visitors[theirs.node] = connection.host, who
@@ -313,9 +312,11 @@ class Greeter:
             words = (
                 f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both"
             )
-            raise PeerError("protocol" if doctor else DOCTOR, words)  # a node ends if all answer "protocol"
+            raise PeerError(
+                RejectCode.PROTOCOL if doctor else RejectCode.DOCTOR, words
+            )  # a node ends if all answer "protocol"
         if not doctor:
-            raise PeerError(DOCTOR, f"`p2psgd doctor` runs on {self.hello.name}, and no node yet")
+            raise PeerError(RejectCode.DOCTOR, f"`p2psgd doctor` runs on {self.hello.name}, and no node yet")
 
 
 def judge_failure(error: BaseException) -> tuple[Outcome, str]:
@@ -329,12 +330,14 @@ def judge_failure(error: BaseException) -> tuple[Outcome, str]:
             outcome, words = Outcome.REFUSED, "connection refused"
         case UnknownNameError():
             outcome = Outcome.UNRESOLVED
-        case PeerError(reason="no greeting"):
+        case PeerError(code=RejectCode.SILENT):
             outcome, words = Outcome.MUTE, "something listens there, but says nothing"
-        case PeerError(reason=reason):
-            tls = any(word in reason for word in _OF_TLS)
-            outcome = Outcome.VERSION if reason == "protocol" else Outcome.TLS if tls else Outcome.STRANGE
-            words = str(error)
+        case PeerError(code=RejectCode.PROTOCOL):
+            outcome, words = Outcome.VERSION, str(error)
+        case PeerError(code=code):
+            outcome, words = Outcome.TLS if code in TLS_CODES else Outcome.STRANGE, str(error)
+        case ConnectionAbortedError():
+            outcome, words = Outcome.STRANGE, str(error)
         case OSError(errno=errno.EHOSTUNREACH):
             outcome, words = Outcome.AWAY, "no such machine answers (no route to host)"
         case OSError() if error.errno in _NO_WAY:

@@ -9,17 +9,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alert
 from p2psgd.core.peer import Peer
 from p2psgd.core.ring.reduce import Bucket, Reduction
-from p2psgd.core.ring.rounds import Attempt
+from p2psgd.core.ring.rounds import Generation
 from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import U64_MODULUS, State
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import RingBucket
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RingChunkHeader, pack_ring_chunk
 
 # ----------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def count_numbers(numbers: memoryview, *, half: bool) -> int:
     """How many came; PeerError if that is no whole number."""
     count, rest = divmod(len(numbers), 2 if half else 4)
     if rest:
-        raise PeerError("ring", f"a chunk of {len(numbers)} bytes does not hold whole numbers")
+        raise PeerError(RejectCode.RING, f"a chunk of {len(numbers)} bytes does not hold whole numbers")
     return count
 
 
@@ -152,10 +152,10 @@ class _Lane:
 
 
 class Outgoing:
-    """Of one attempt."""
+    """Of one generation."""
 
-    def __init__(self, attempt: Attempt, out: Outbound) -> None:
-        self._attempt = attempt
+    def __init__(self, generation: Generation, out: Outbound) -> None:
+        self._generation = generation
         self._out = out
         self._lanes: deque[_Lane] = deque()  # in the order of rounds and buckets
 
@@ -176,27 +176,34 @@ class Outgoing:
 
     def _send_next(self, peer: Peer, lane: _Lane) -> bool:
         """One piece of a bucket; False if there is none."""
-        attempt, bucket = self._attempt, lane.bucket
+        generation, bucket = self._generation, lane.bucket
         if not lane.declared:
             lane.declared = True
-            message = declaration(attempt.view, attempt.number, lane.round, lane.place, bucket)
+            message = declaration(generation.view, generation.number, lane.round, lane.place, bucket)
             self._out.say(peer, message)
-        piece = lane.reduction.next_piece(segment_numbers(bucket.count, len(attempt.order)))
+        piece = lane.reduction.next_piece(segment_numbers(bucket.count, len(generation.order)))
         if piece is None:
             return False
         place = lane.round, lane.place, piece.hop, piece.offset, piece.contributors
-        header = RingChunkHeader(attempt.view, attempt.number, *place)
+        header = RingChunkHeader(generation.view, generation.number, *place)
         send_chunk(self._out, peer, header, piece.numbers, piece.check)
         return True
 
 
 def declaration(
-    view: int, attempt: int, number: int, place: int, bucket: Bucket, *, hop: int = 0, contributors: int = 0
+    view: int,
+    generation: int,
+    number: int,
+    place: int,
+    bucket: Bucket,
+    *,
+    hop: int = 0,
+    contributors: int = 0,
 ) -> RingBucket:
     """What stands before the numbers of bucket `place` of round `number`."""
     return RingBucket(
         view=view,
-        attempt=attempt,
+        generation=generation,
         round=number,
         bucket=place,
         kind=bucket.kind,

@@ -1,6 +1,6 @@
 """What one node gives to a sparse round: updates, made or checked whole, that are not applied yet.
 
-They are made once, when the trainer gives them, and stay the same over attempts and views: whoever has
+They are made once, when the trainer gives them, and stay the same over generations and views: whoever has
 applied the share of a round that this node did not see completed has applied these very bytes.
 """
 
@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.state import U64_MODULUS, State, next_header
 from p2psgd.wire import codec
 from p2psgd.wire.messages import ORIGINS_MAX
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import ContributionMade
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
@@ -92,18 +92,22 @@ def check_part(state: State, member: Origin, before: list[Part], body: memoryvie
     header, payload = parse_update(body, state.spec.coordinates)
     if Origin(header.node, header.incarnation) != member:
         who = f"{header.node:016x}"
-        raise PeerError("ring", f"an update of {who} came as part of {member.node:016x}'s share")
+        raise PeerError(RejectCode.RING, f"an update of {who} came as part of {member.node:016x}'s share")
     last = before[-1].header if before else None
     sequence, digest = state.frontier.at(member) if last is None else (last.sequence, last.digest)
     if header.sequence != sequence + 1:
         words = f"a share's update has sequence {header.sequence}, the next one is {sequence + 1}"
-        raise PeerError("sequence", words)
+        raise PeerError(RejectCode.SEQUENCE, words)
     counted = sum(part.header.count for part in before) + header.count
     if counted > state.spec.coordinates:
-        raise PeerError("count", f"a share changes {counted} weights, the run has fewer")
+        raise PeerError(RejectCode.COUNT, f"a share changes {counted} weights, the run has fewer")
     if member not in state.frontier and len(state.frontier) >= ORIGINS_MAX:
-        raise PeerError("origins", f"a run has at most {ORIGINS_MAX} origins, this would be one more")
+        raise PeerError(
+            RejectCode.ORIGINS, f"a run has at most {ORIGINS_MAX} origins, this would be one more"
+        )
     changes = codec.decode(payload, header.count, state.spec.coordinates)
-    if (digest + state.contribution(changes, header.step)) % U64_MODULUS != header.digest:
-        raise PeerError("digest", f"update {header.sequence} of {member.node:016x} does not fit its digest")
+    if (digest + state.contribution(changes, header.magnitude)) % U64_MODULUS != header.digest:
+        raise PeerError(
+            RejectCode.DIGEST, f"update {header.sequence} of {member.node:016x} does not fit its digest"
+        )
     return Part(header, changes, bytes(body))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert, RejectContribution
 from p2psgd.core.events import RingUpdate, RoundMessage
@@ -14,13 +13,14 @@ from p2psgd.core.peer import Peer
 from p2psgd.core.ring.chunks import CHANGED, NextWeights, Outgoing, count_numbers
 from p2psgd.core.ring.reduce import Bucket, Buckets, DenseMemory, Reduction, bucket_of, name_difference
 from p2psgd.core.ring.results import Result, Results
-from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
+from p2psgd.core.ring.rounds import Completed, Generation, OnComplete
 from p2psgd.core.scrub import SliceScanner
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import (
     CHANGES,
     RESULT_HOP,
@@ -32,7 +32,7 @@ from p2psgd.wire.ring_messages import (
 )
 
 # ----------------------------------------------------------------------------
-# One dense round at one node, within one attempt: its buckets as they are declared and given.
+# One dense round at one node, within one generation: its buckets as they are declared and given.
 
 
 class DenseRound:
@@ -44,7 +44,7 @@ class DenseRound:
     def __init__(
         self,
         number: int,
-        attempt: Attempt,
+        generation: Generation,
         declared: Buckets,
         *,
         memory: DenseMemory,
@@ -58,7 +58,7 @@ class DenseRound:
         self.others: int | None = None
         self.empty = False
         self.unsound = ""
-        self._attempt = attempt
+        self._generation = generation
         self._memory = memory
         self._half = half
         self._next_weights = next_weights
@@ -84,8 +84,8 @@ class DenseRound:
                 Reduction(
                     given,
                     sums,
-                    nodes=len(self._attempt.order),
-                    place=self._attempt.place,
+                    nodes=len(self._generation.order),
+                    place=self._generation.place,
                     half=self._half,
                     on_final=take_final,
                     on_unsound=tell_unsound,
@@ -99,23 +99,23 @@ class DenseRound:
             words = (
                 f"a bucket of round {message.round}, hop {message.hop}, was declared in round {self.number}"
             )
-            raise PeerError("ring", words)
+            raise PeerError(RejectCode.RING, words)
         if message.bucket != len(self.declared):
             words = f"bucket {message.bucket} was declared after {len(self.declared)} others"
-            raise PeerError("ring", words)
+            raise PeerError(RejectCode.RING, words)
         try:
             self.declared.add(bucket_of(message))
         except ValueError as error:
-            raise PeerError("ring", str(error)) from None
+            raise PeerError(RejectCode.RING, str(error)) from None
 
     def check(self, header: RingChunkHeader, count: int) -> Reduction:
         """That which the next `count` numbers are of; PeerError if they cannot be."""
         if header.round != self.number:
             words = f"numbers of round {header.round} came in round {self.number}"
-            raise PeerError("ring", words)
+            raise PeerError(RejectCode.RING, words)
         if header.bucket >= len(self.declared):
             words = f"numbers came of bucket {header.bucket}, of {len(self.declared)} declared"
-            raise PeerError("ring", words)
+            raise PeerError(RejectCode.RING, words)
         reduction = self.reductions[header.bucket]
         reduction.check(header.hop, header.offset, count, header.contributors, self.others)
         return reduction
@@ -145,14 +145,14 @@ class DenseRound:
 # What is sent is memory that others write: shares until this node's trainer is given the next round, sums
 # until the round after the next. By then the right neighbour has read it: no round is complete anywhere
 # before each node has sent its part in it, and each sends its part only after it has received all of the
-# round before. What an attempt that was stopped has left in a link is dropped by its tag, unread.
+# round before. What a generation that was stopped has left in a link is dropped by its tag, unread.
 #
 # Not here: when a ring is formed and given up, and when the trainer may give its next share (OpenRound).
 
 
 class DenseRounds:
-    """`wish_to_stop`: why the attempt could not go on, empty if it can; it has stopped here then, and whoever
-    began it tells the others.
+    """`wish_to_stop`: why the generation could not go on, empty if it can; it has stopped here then, and the
+    node that began it tells the others.
     """
 
     def __init__(
@@ -187,9 +187,9 @@ class DenseRounds:
         self._done = state.frontier.round
         self._active = False
         self._own = self._no_buckets()
-        self._own_used = False  # all of it went into the round after `done`, in the last attempt
+        self._own_used = False  # all of it went into the round after `done`, in the last generation
         self._unlike = 0, 0.0  # the last round in which it was refused for being so, and when first
-        self._attempt: Attempt | None = None
+        self._generation: Generation | None = None
         self._round: DenseRound | None = None  # both of them, and this too, or none
         self._outgoing: Outgoing | None = None
 
@@ -212,33 +212,33 @@ class DenseRounds:
         """Members whose share of the round under way is not known to be given: what comes has gone through
         all those to the left that have, up to the first that has not.
         """
-        attempt, current = self._attempt, self._round
-        if attempt is None or current is None:
+        generation, current = self._generation, self._round
+        if generation is None or current is None:
             return []
-        known = {attempt.place} if self.contributed else set()
-        known |= {(attempt.place - 1 - back) % len(attempt.order) for back in range(current.heard)}
-        return [member for place, member in enumerate(attempt.order) if place not in known]
+        known = {generation.place} if self.contributed else set()
+        known |= {(generation.place - 1 - back) % len(generation.order) for back in range(current.heard)}
+        return [member for place, member in enumerate(generation.order) if place not in known]
 
-    # -- attempts
+    # -- generations
 
     def fits(self, first: int) -> bool:
         """See Rounds."""
         lacks_sums = self.done == first - 2 and self._own_used
         return self.done < first and not lacks_sums
 
-    def begin(self, attempt: Attempt, first: int, now: float) -> None:
+    def begin(self, generation: Generation, first: int, now: float) -> None:
         """Run rounds from `first` on, with the share given so far."""
         self.stop()
         self._catch_up(first - 1)
         self.wish_to_stop, self._own_used = "", False
         self._results.withdraw()
-        self._attempt, self._outgoing = attempt, Outgoing(attempt, self._out)
-        self._begin_round(attempt, now)
+        self._generation, self._outgoing = generation, Outgoing(generation, self._out)
+        self._begin_round(generation, now)
         self._go_on(now)
 
     def stop(self) -> None:
-        """The attempt is over: only this node's own share is kept."""
-        self._attempt = self._round = self._outgoing = None
+        """The generation is over: only this node's own share is kept."""
+        self._generation = self._round = self._outgoing = None
 
     def activate(self, active: bool, now: float) -> None:
         """Whether this node has a trainer that gives shares."""
@@ -277,11 +277,11 @@ class DenseRounds:
         if self._own_used:
             self._drop_share()
 
-    def _begin_round(self, attempt: Attempt, now: float) -> None:
+    def _begin_round(self, generation: Generation, now: float) -> None:
         self._next_weights.begin()
         self._round = DenseRound(
             self._done + 1,
-            attempt,
+            generation,
             self._no_buckets(),
             memory=self.memory,
             half=self._half,
@@ -313,7 +313,7 @@ class DenseRounds:
     def _give(self, current: DenseRound, place: int, now: float) -> None:
         """Let bucket `place` of the own share go into the round, if it is what the left neighbour says."""
         bucket = self._own.all[place]
-        if self._fits(current, place, self._attempt.left if self._attempt else None, now):
+        if self._fits(current, place, self._generation.left if self._generation else None, now):
             self._own_used = self._own.whole
             self._put(current, place, bucket, own=True)
 
@@ -365,7 +365,7 @@ class DenseRounds:
         self._own, self._own_used = self._no_buckets(), False
 
     def _fail(self, words: str) -> None:
-        if self._attempt is not None:
+        if self._generation is not None:
             self.stop()
             self.wish_to_stop = words
 
@@ -374,7 +374,7 @@ class DenseRounds:
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
         """A frame of a peer."""
         if isinstance(message, RingUpdate):
-            raise PeerError("ring", "an update of a round came in a dense ring, which has none")
+            raise PeerError(RejectCode.RING, "an update of a round came in a dense ring, which has none")
         self._look_at_replica()
         if isinstance(message, RingBucket):
             self._hear_bucket(peer, message, now)
@@ -383,20 +383,20 @@ class DenseRounds:
         self._go_on(now)
 
     def _is_current(self, peer: Peer, view: int, number: int) -> bool:
-        attempt = self._attempt
-        return attempt is not None and (peer.origin, view, number) == (
-            attempt.left,
-            attempt.view,
-            attempt.number,
+        generation = self._generation
+        return generation is not None and (peer.origin, view, number) == (
+            generation.left,
+            generation.view,
+            generation.number,
         )
 
     def _hear_bucket(self, peer: Peer, message: RingBucket, now: float) -> None:
         if message.hop == RESULT_HOP:
-            if self._attempt is None:
+            if self._generation is None:
                 self._results.hear_bucket(peer, message, self.done)
             return
         current = self._round
-        if current is None or not self._is_current(peer, message.view, message.attempt):
+        if current is None or not self._is_current(peer, message.view, message.generation):
             return
         current.declare(message)
         place = message.bucket
@@ -409,13 +409,13 @@ class DenseRounds:
     def _hear_chunk(self, peer: Peer, body: Body, now: float) -> None:
         header, numbers = parse_ring_chunk(body)
         if header.hop == RESULT_HOP:
-            if self._attempt is None:
+            if self._generation is None:
                 result = self._results.hear_chunk(peer, header, numbers, body, now)
                 if result is not None:
                     self._finish(result, now, own=self._own_used)
             return
         current = self._round
-        if current is None or not self._is_current(peer, header.view, header.attempt):
+        if current is None or not self._is_current(peer, header.view, header.generation):
             return
         reduction = current.check(header, count_numbers(numbers, half=self._half))
         reduction.take(numbers, header.contributors, partial(check_ring_chunk, body))
@@ -431,24 +431,24 @@ class DenseRounds:
         """While nobody runs: this peer lacks round `done` and only that. To be said again as long as it is
         so.
         """
-        if self._attempt is None:
+        if self._generation is None:
             self._results.give(peer, self.done, now)
 
     # -- going on
 
     def _go_on(self, now: float) -> None:
         """Send what can be sent, and complete what is whole."""
-        while self._attempt is not None and self._outgoing is not None:
-            right = self._cluster.peers.get(self._attempt.right)
+        while self._generation is not None and self._outgoing is not None:
+            right = self._cluster.peers.get(self._generation.right)
             if right is not None:
                 self._outgoing.push(right)
             if self._round is not None and self._round.unsound:
                 self._refuse(self._round.unsound)
                 return
-            if not self._complete(self._attempt, now):
+            if not self._complete(self._generation, now):
                 return
 
-    def _complete(self, attempt: Attempt, now: float) -> bool:
+    def _complete(self, generation: Generation, now: float) -> bool:
         """The round under way, if all of it is here."""
         current = self._round
         assert current is not None
@@ -459,7 +459,7 @@ class DenseRounds:
             self._fail(CHANGED)
             return False
         contributors = (current.others or 0) + (not current.empty)
-        tag = attempt.view, attempt.number, current.number, contributors
+        tag = generation.view, generation.number, current.number, contributors
         self._finish(Result(*tag, buckets), now, own=not current.empty)
         return True
 
@@ -471,6 +471,6 @@ class DenseRounds:
         if own:
             self._drop_share()
         self._results.keep(result)
-        if self._attempt is not None:
-            self._begin_round(self._attempt, now)
+        if self._generation is not None:
+            self._begin_round(self._generation, now)
         self._on_complete(Completed(result.number, result.contributors, own, result.number % 2), now)

@@ -1,4 +1,4 @@
-"""Formation of a ring: what members report, and when an attempt may begin."""
+"""Formation of a ring: what members report, and when a generation may begin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from p2psgd.wire.ring_messages import ROUND_MAX, RingState
 # ----------------------------------------------------------------------------
 # What each linked member has told of its standing in the ring, by its last STATUS.
 #
-# A standing counts within the view that its teller knew: attempts are numbered anew in each.
+# A standing counts within the view that its teller knew: generations are numbered anew in each.
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class RingStates:
             if told.view == view.number and peer in view:
                 yield peer, told
 
-    def attempts(self, view: View) -> int:
-        """The highest attempt of this view that was told of."""
-        return max((told.state.attempt for _, told in self.within(view)), default=0)
+    def generations(self, view: View) -> int:
+        """The highest generation of this view that was told of."""
+        return max((told.state.generation for _, told in self.within(view)), default=0)
 
     def rounds(self, view: View) -> int:
         """The highest round that was told to be complete."""
@@ -67,24 +67,24 @@ class RingStates:
         """Some member has a trainer that takes part; `mine`: this node has."""
         return mine or any(told.state.active for _, told in self.within(view))
 
-    def all_given(self, attempt: int, done: int, view: View) -> bool:
-        """All who have a trainer have given their share of the round after `done`, in this attempt."""
+    def all_given(self, generation: int, done: int, view: View) -> bool:
+        """All who have a trainer have given their share of the round after `done`, in this generation."""
         states = [told.state for _, told in self.within(view)]
         return all(
-            not state.active or state.round > done or (state.attempt == attempt and state.contributed)
+            not state.active or state.round > done or (state.generation == generation and state.contributed)
             for state in states
         )
 
-    def quitter(self, attempt: int, view: View) -> Origin | None:
-        """Who has told that it is out of this attempt, or of a later one."""
+    def quitter(self, generation: int, view: View) -> Origin | None:
+        """Who has told that it is out of this generation, or of a later one."""
         for peer, told in self.within(view):
-            if told.state.attempt >= attempt and not told.state.running:
+            if told.state.generation >= generation and not told.state.running:
                 return peer
         return None
 
 
 # ----------------------------------------------------------------------------
-# Whether an attempt may begin: all members are there, idle, and have the same replica.
+# Whether a generation may begin: all members are there, idle, and have the same replica.
 #
 # The head, the member with the lowest node id, judges it by what the others have told it; all others judge
 # it by the same rules, to say what the ring waits for.
@@ -104,11 +104,11 @@ class Formation:
         self._node = node
         self._ring_states = ring_states
         self._dense = mode.dense
-        self.begun = False  # an attempt of this run is known
+        self.begun = False  # a generation of this run is known
         self._founded: float | None = None  # since when this node knows a view
 
     def hindrance(self, mine: RingState, now: float) -> str:
-        """Why no attempt can begin, in words that name who is waited for; empty if one can."""
+        """Why no generation can begin, in words that name who is waited for; empty if one can."""
         view = self._cluster.membership.view
         if not view.number:
             return "the run is not founded"
@@ -164,7 +164,7 @@ class Formation:
         states = {each: told.state for each, told in self._ring_states.within(self._cluster.membership.view)}
         busy = [each for each, state in states.items() if state.running]
         if busy:
-            return f"{self._name(busy)} still in an attempt"
+            return f"{self._name(busy)} still in a generation"
         other = [each.origin for each in self._members() if not self._is_same(each)]
         if other:
             return f"{self._name(other)} without the same replica yet"
@@ -186,22 +186,22 @@ class Formation:
         )
 
     def _passive(self, mine: RingState, now: float) -> str:
-        """The first attempt waits for all founders and their trainers, so that two runs of a recipe begin
-        alike; not for ever, since one of them may never come.
+        """The first generation waits for all nodes of the bootstrap and their trainers, so that two runs of a
+        recipe begin alike; not for ever, since one of them may never come.
         """
-        view, founders = self._cluster.membership.view, self._cluster.membership.founders
+        view, bootstrap_expect = self._cluster.membership.view, self._cluster.membership.bootstrap_expect
         states = {each: told.state for each, told in self._ring_states.within(view)} | {
             self._cluster.me: mine
         }
         active = {each for each, state in states.items() if state.active}
         assert self._founded is not None
-        self.begun |= any(state.round or state.attempt for state in states.values())
+        self.begun |= any(state.round or state.generation for state in states.values())
         self.begun |= len(self._state.frontier) > 0
         if not self.begun and now - self._founded < self._cluster.timing.gone_s:
-            if len(view.members) < founders:
+            if len(view.members) < bootstrap_expect:
                 left_s = self._cluster.timing.gone_s - (now - self._founded)
-                who = f"{len(view.members)} of {founders} are members"
-                return f"round 1 waits for all founders: {who}, for {left_s:.0f} s more at most"
+                who = f"{len(view.members)} of {bootstrap_expect} are members"
+                return f"round 1 waits for all nodes of the bootstrap: {who}, for {left_s:.0f} s more at most"
             passive = [each for each in view.members if each not in active]
             if passive:
                 return f"round 1 waits for all trainers, {self._name(passive)} without one yet"

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.wire import codec
 from p2psgd.wire.messages import RingBucket
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketContributed
 
 # ----------------------------------------------------------------------------
@@ -160,11 +160,11 @@ class Reduction:
         """
         numbers = f"numbers {offset} to {offset + count} at hop {hop}"
         if self._in.over:
-            raise PeerError("ring", f"{numbers} came of a bucket that is whole")
+            raise PeerError(RejectCode.RING, f"{numbers} came of a bucket that is whole")
         start, end = self._in.rest()
         if hop != self._in.hop or offset != start or count > end - start:
             place = f"{start} to {end} belong at hop {self._in.hop}"
-            raise PeerError("ring", f"{numbers} came where {place}")
+            raise PeerError(RejectCode.RING, f"{numbers} came where {place}")
         if hop < self._nodes - 1:
             known = self._contributors.get(hop, contributors)
             if hop == self._nodes - 2 and others is not None:
@@ -173,11 +173,13 @@ class Reduction:
             wrong = nobody or contributors > hop + 1 or contributors != known
         else:
             if self._in.passed - self._to_add + count > self._out.passed:
-                raise PeerError("ring", f"{numbers} came whole before this node's part in them was sent")
+                raise PeerError(
+                    RejectCode.RING, f"{numbers} came whole before this node's part in them was sent"
+                )
             expected = contributors if others is None else others + bool(self.own)
             wrong = not max(1, bool(self.own)) <= contributors <= self._nodes or contributors != expected
         if wrong:
-            raise PeerError("ring", f"{numbers} cannot be sums of {contributors} shares")
+            raise PeerError(RejectCode.RING, f"{numbers} cannot be sums of {contributors} shares")
 
     def take(self, numbers: memoryview, contributors: int, verify: Verify) -> None:
         """Numbers that `check` has let pass, little-endian. They go into `sums` as they are read to be

@@ -1,9 +1,9 @@
 """The result of a dense round for members that were cut off from it when others completed it.
 
-A round may be complete at one node and not at its neighbour when an attempt stops; nobody goes on then before
-all have it. The sums of the last completed round lie where they were made until the round after the next
-begins, so whoever has them can give them. What is taken is checked like a snapshot: the weights that come
-out must have the digest that the giver's STATUS tells.
+A round may be complete at one node and not at its neighbour when a generation stops; then nobody goes on
+before all have it. The sums of the last completed round lie where they were made until the round after the
+next begins, so any node that has them can give them. What is taken is checked like a snapshot: the weights
+that come out must have the digest that the giver's STATUS tells.
 
 Whoever lacks more than one round takes a snapshot instead. Who gives is not decided here.
 """
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Alert, LogEvent
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.node_state import Node
@@ -30,15 +29,16 @@ from p2psgd.core.timing import Timing
 from p2psgd.wire.frames import Body
 from p2psgd.wire.messages import RingBucket
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import CHANGES, RESULT_HOP, RingChunkHeader, check_ring_chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Round `number`, completed in attempt `attempt` of `view`; its sums lie in half number % 2."""
+    """Round `number`, completed in generation `generation` of `view`; its sums lie in half number % 2."""
 
     view: int
-    attempt: int
+    generation: int
     number: int
     contributors: int
     buckets: Buckets
@@ -68,10 +68,10 @@ class _Intake:
         buckets = self.result.buckets
         return not buckets.all or self.taken == buckets.all[-1].count
 
-    def is_of(self, peer: Peer, view: int, attempt: int, number: int) -> bool:
+    def is_of(self, peer: Peer, view: int, generation: int, number: int) -> bool:
         """Whether a frame of `peer` with this tag belongs to it."""
-        tag = self.giver, self.result.view, self.result.attempt, self.result.number
-        return tag == (peer.origin, view, attempt, number)
+        tag = self.giver, self.result.view, self.result.generation, self.result.number
+        return tag == (peer.origin, view, generation, number)
 
 
 class Results:
@@ -106,7 +106,7 @@ class Results:
         self._feeds.clear()
 
     def withdraw(self) -> None:
-        """A new attempt begins: all members have the last round. It is kept all the same."""
+        """A new generation begins: all members have the last round. It is kept all the same."""
         self._intake = None
         self._feeds.clear()
 
@@ -138,7 +138,7 @@ class Results:
 
     def _produce(self, peer: Peer, kept: Result) -> Iterator[None]:
         out, sums = self._out, self._memory.sums[kept.number % 2]
-        tag, count = (kept.view, kept.attempt), kept.contributors
+        tag, count = (kept.view, kept.generation), kept.contributors
         for place, bucket in enumerate(kept.buckets.all):
             out.say(
                 peer,
@@ -161,20 +161,20 @@ class Results:
             return
         if message.bucket == 0:
             buckets = Buckets(self._state.spec.weights, len(self._memory.shares))
-            tag = message.view, message.attempt, message.round, message.contributors
+            tag = message.view, message.generation, message.round, message.contributors
             self._intake = _Intake(peer.origin, Result(*tag, buckets))
             self._next_weights.begin()
         intake = self._intake
-        if intake is None or not intake.is_of(peer, message.view, message.attempt, message.round):
+        if intake is None or not intake.is_of(peer, message.view, message.generation, message.round):
             return
         buckets = intake.result.buckets
         if message.bucket != len(buckets) or not intake.bucket_is_whole:
             words = f"bucket {message.bucket} of a result came after {len(buckets)} others"
-            raise PeerError("ring", f"{words}, the last with {intake.taken} numbers")
+            raise PeerError(RejectCode.RING, f"{words}, the last with {intake.taken} numbers")
         try:
             buckets.add(bucket_of(message))
         except ValueError as error:
-            raise PeerError("ring", f"a result was refused: {error}") from None
+            raise PeerError(RejectCode.RING, f"a result was refused: {error}") from None
         intake.taken = 0
         sequence = self._state.frontier.sequence_after(message.view, message.round)
         if message.kind == CHANGES and peer.has(RING) != sequence:
@@ -187,7 +187,7 @@ class Results:
         if self._node.quarantined:
             self._intake = None
         intake = self._intake
-        if intake is None or not intake.is_of(peer, header.view, header.attempt, header.round):
+        if intake is None or not intake.is_of(peer, header.view, header.generation, header.round):
             return None
         result = intake.result
         count = count_numbers(numbers, half=self._half)
@@ -196,7 +196,7 @@ class Results:
         end = header.offset + count
         if (header.bucket, header.offset, header.contributors) != place or end > bucket.count:
             words = f"numbers {header.offset} to {end} of bucket {header.bucket} of a result"
-            raise PeerError("ring", f"{words} came where {place[1]} of bucket {place[0]} belong")
+            raise PeerError(RejectCode.RING, f"{words} came where {place[1]} of bucket {place[0]} belong")
         check_ring_chunk(body)
         target = self._memory.sums[result.number % 2][bucket.offset + header.offset : bucket.offset + end]
         target[:] = np.frombuffer(numbers, "<f2" if self._half else "<f4")
@@ -222,5 +222,5 @@ class Results:
                 return True
             words = f"the result of round {result.number} that {peer.name} gave does not make its weights"
             self._out.order(Alert(words))
-            raise PeerError("digest", words)
+            raise PeerError(RejectCode.DIGEST, words)
         return False

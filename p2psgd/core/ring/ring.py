@@ -1,22 +1,21 @@
-"""The ring of one replica: its attempts, when its trainer may contribute, and what it waits for."""
+"""The ring of one replica: its generations, when its trainer may contribute, and what it waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import OpenRound, RejectContribution
-from p2psgd.core.events import AttemptStart, PeerStatus, RingMessage
+from p2psgd.core.events import PeerStatus, RingMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
 from p2psgd.core.retention import STALL, Retention
 from p2psgd.core.ring.formation import Formation, RingStates
 from p2psgd.core.ring.rounds import (
-    Attempt,
     Completed,
+    Generation,
     OnComplete,
     RingCounters,
     RingLife,
@@ -29,10 +28,11 @@ from p2psgd.core.send import Outbound
 from p2psgd.core.snapshot_fetch import FetchProgress
 from p2psgd.core.state import State
 from p2psgd.core.status import StatusSender
-from p2psgd.wire.messages import RingBegin, pack_order
+from p2psgd.wire.messages import RingBegin
 from p2psgd.wire.mode import Mode
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import (
-    ATTEMPT_MAX,
+    GENERATION_MAX,
     ROUND_MAX,
     BucketContributed,
     ContributionMade,
@@ -46,13 +46,13 @@ FRESH_STATUSES: Final = 0.5  # whoever gives its share later than that in a roun
 ON_ITS_WAY_TIMEOUTS: Final = 0.5  # frames take their time
 
 # ----------------------------------------------------------------------------
-# The ring of one replica: attempts begin, and stop as soon as anything is wrong.
+# The ring of one replica: generations begin, and stop as soon as anything is wrong.
 #
-# An attempt runs over replicas that are complete and the same at every member of the view; within it rounds
+# A generation runs over replicas that are complete and the same at every member of the view; within it rounds
 # follow each other without any agreement. It ends, for this node and soon for all, with the first of them
 # that loses a neighbour, learns of another view or is not READY any more; then repair makes all members
 # equal again as in asynchronous mode, and the head, the member with the lowest node id, begins the next
-# attempt from the shares that are still there. What happens within a round is Rounds' business.
+# generation from the shares that are still there. What happens within a round is Rounds' business.
 
 
 class Ring:
@@ -75,9 +75,9 @@ class Ring:
     ) -> None:
         """`rounds` makes them, sparse or dense, given what is called whenever one is complete."""
         self.counters = RingCounters()
-        self.attempt: Attempt | None = None  # None unless the life is FORMING or RUNNING
-        self.order: tuple[int, ...] = ()  # node ids of the last attempt, around the ring
-        self.since = now  # when the last round was completed, or the attempt began or ended
+        self.generation: Generation | None = None  # None unless the life is FORMING or RUNNING
+        self.order: tuple[int, ...] = ()  # node ids of the last generation, around the ring
+        self.since = now  # when the last round was completed, or the generation began or ended
         self.given_at = now  # when this node's share of the round under way was given
         self.late: dict[Origin, str] = {}  # members that hold the ring back, and how
         self.standstill = ""  # why the ring has not moved for a while
@@ -100,8 +100,8 @@ class Ring:
             cluster, node=node, ring_states=self._ring_states, formation=self._formation
         )
         self._view = cluster.membership.view
-        self._number = 0  # of the last attempt in that view
-        self._begin_due = now  # the head begins no attempt before
+        self._number = 0  # of the last generation in that view
+        self._begin_due = now  # the head begins no generation before
         self._news: tuple[object, ...] = ()  # at the last look
         self._result_server = (
             ResultServer(cluster, state, ring_states=self._ring_states, rounds=self.rounds)
@@ -114,15 +114,15 @@ class Ring:
 
     @property
     def running(self) -> bool:
-        """An attempt is under way here."""
-        return self.attempt is not None
+        """A generation is under way here."""
+        return self.generation is not None
 
     @property
     def state(self) -> RingState:
         """What the next STATUS tells."""
         same = self._view.number == self._cluster.membership.view.number
         return RingState(
-            attempt=self._number if same else 0,
+            generation=self._number if same else 0,
             round=self.rounds.done,
             running=self.running and same,
             active=self.active,
@@ -176,7 +176,7 @@ class Ring:
 
     def _open_round(self) -> None:
         """Let the trainer give its next share, if it is time: not while the log is full, and not before the
-        replica is that of all members. Without an attempt that is not known: a round may be complete
+        replica is that of all members. Without a generation that is not known: a round may be complete
         elsewhere, or this node's memory wrong.
         """
         last, done = self._last, self.rounds.done
@@ -195,7 +195,7 @@ class Ring:
 
     def hear(self, peer: Peer, message: RingMessage, now: float) -> None:
         """Take in a frame of a ring; PeerError for what no honest peer says (RINGS.md, 29)."""
-        if isinstance(message, AttemptStart):
+        if isinstance(message, RingBegin):
             self._hear_begin(peer, message, now)
         elif peer.origin in self._cluster.membership.view:  # who was evicted has results of its own
             self.rounds.hear(peer, message, now)
@@ -204,27 +204,27 @@ class Ring:
     def hear_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
         """Take in where a peer stands in the ring."""
         if status.ring is None:
-            raise PeerError("ring", f"{peer.name} tells no standing in the ring")
+            raise PeerError(RejectCode.RING, f"{peer.name} tells no standing in the ring")
         self._ring_states.hear(peer.origin, status.ring, status.view, now)
         self._leave_if_told(now)
         self._try_to_begin(now)
 
-    def _hear_begin(self, peer: Peer, begin: AttemptStart, now: float) -> None:
+    def _hear_begin(self, peer: Peer, begin: RingBegin, now: float) -> None:
         view, me = self._cluster.membership.view, self._cluster.me
         if begin.view != view.number or me not in view:
             return
-        order = tuple(Origin(node, view.lives[node]) for node in begin.order if node in view.lives)
-        if order != view.members or len(order) != len(begin.order):
-            raise PeerError("ring", f"an order came that is none of view {view.number}'s members")
-        if begin.attempt > ATTEMPT_MAX or begin.round > ROUND_MAX:
-            words = f"attempt {begin.attempt} with round {begin.round} is told, which cannot be"
-            raise PeerError("ring", words)
-        place = order.index(me)
-        if place == 0 or order[place - 1] != peer.origin:
-            raise PeerError("ring", f"{peer.name} is not to pass on to this node that an attempt begins")
-        if begin.attempt > self._number:
+        if begin.generation > GENERATION_MAX or begin.round > ROUND_MAX:
+            words = f"generation {begin.generation} with round {begin.round} is told, which cannot be"
+            raise PeerError(RejectCode.RING, words)
+        place = view.members.index(me)
+        if place == 0 or view.members[place - 1] != peer.origin:
+            raise PeerError(
+                RejectCode.RING, f"{peer.name} is not to pass on to this node that a generation begins"
+            )
+        if begin.generation > self._number:
             self.stop(StopReason.LATER, now)
-            self._start(Attempt(view.number, begin.attempt, order, place), begin.round, begin.digest, now)
+            generation = Generation(view.number, begin.generation, view.members, place)
+            self._start(generation, begin.round, begin.digest, now)
 
     def drained(self, peer: Peer, now: float) -> None:
         """There is credit again."""
@@ -237,15 +237,15 @@ class Ring:
         self.stop(StopReason.LEAVING, now)
 
     def unlink(self, peer: Origin, now: float) -> None:
-        """A link is gone: without a neighbour's this node is out of the attempt."""
+        """A link is gone: without a neighbour's this node is out of the generation."""
         self._ring_states.forget(peer)
-        if self.attempt is not None and peer in (self.attempt.left, self.attempt.right):
+        if self.generation is not None and peer in (self.generation.left, self.generation.right):
             self.stop(StopReason.LINK, now)
 
     # -- time
 
     def look(self, now: float) -> None:
-        """After every event: does what holds an attempt together still hold, and what held up a share?"""
+        """After every event: does what holds a generation together still hold, and what held up a share?"""
         view = self._cluster.membership.view
         if view is not self._view:
             self.stop(StopReason.VIEW, now, tell=False)  # who enters a view tells everybody anyway
@@ -286,56 +286,55 @@ class Ring:
             self._status_sender.send_to_all(now)
         self._news = news
 
-    # -- attempts
+    # -- generations
 
     def _try_to_begin(self, now: float) -> None:
-        """If this node is the head: begin the next attempt as soon as all can take part."""
+        """If this node is the head: begin the next generation as soon as all can take part."""
         view = self._cluster.membership.view
         if self.running or now < self._begin_due or not view.members or view.members[0] != self._cluster.me:
             return
         if view is not self._view or not self._is_fit() or self._formation.hindrance(self.state, now):
             return
         self._begin_due = now + self._cluster.timing.status_s
-        number = 1 + max(self._number, self._ring_states.attempts(view))
+        number = 1 + max(self._number, self._ring_states.generations(view))
         first = 1 + max(self.rounds.done, self._ring_states.rounds(view))
-        attempt = Attempt(view.number, number, view.members, 0)
-        self._start(attempt, first, self._state.lattice.digest, now)
+        generation = Generation(view.number, number, view.members, 0)
+        self._start(generation, first, self._state.lattice.digest, now)
 
     def _is_fit(self) -> bool:
         """This node can take part: its replica is complete and stays so."""
         return self._node.ready and self._taking.donor is None and not self._cluster.membership.stopping
 
-    def _start(self, attempt: Attempt, first: int, digest: int, now: float) -> None:
-        self.attempt, self._number = attempt, attempt.number
-        self.order = tuple(member.node for member in attempt.order)
+    def _start(self, generation: Generation, first: int, digest: int, now: float) -> None:
+        self.generation, self._number = generation, generation.number
+        self.order = tuple(member.node for member in generation.order)
         self.since = now
-        self.counters.attempts += 1
+        self.counters.generations += 1
         self._formation.begun = True
         self._life.move(RingPhase.FORMING)
-        right = self._cluster.peers.get(attempt.right)
-        if right is None or attempt.left not in self._cluster.peers:
+        right = self._cluster.peers.get(generation.right)
+        if right is None or generation.left not in self._cluster.peers:
             self.stop(StopReason.LINK, now)
         elif not self._is_fit():
             self.stop(StopReason.UNREADY, now)
         elif self._state.lattice.digest != digest or not self.rounds.fits(first):
             self.stop(StopReason.UNLIKE, now)  # something came in since it told what it has
-        elif self._ring_states.quitter(attempt.number, self._view) is not None:
+        elif self._ring_states.quitter(generation.number, self._view) is not None:
             self.stop(StopReason.TOLD, now)
         else:
             self._life.move(RingPhase.RUNNING)
-            if attempt.right != attempt.order[0]:
+            if generation.right != generation.order[0]:
                 begin = RingBegin(
-                    view=attempt.view,
-                    attempt=attempt.number,
+                    view=generation.view,
+                    generation=generation.number,
                     round=first,
-                    order=pack_order(self.order),
                     digest=digest,
                 )
                 self._out.say(right, begin)
             self.given_at = now
             if self._result_server is not None:
                 self._result_server.begin()
-            self.rounds.begin(attempt, first, now)
+            self.rounds.begin(generation, first, now)
             self._heed(now)
             self._open_round()
 
@@ -346,16 +345,16 @@ class Ring:
             self.stop(StopReason.LAST, now)
 
     def _leave_if_told(self, now: float) -> None:
-        if self.attempt is None or self._view is not self._cluster.membership.view:
+        if self.generation is None or self._view is not self._cluster.membership.view:
             return
-        if self._ring_states.quitter(self.attempt.number, self._view) is not None:
+        if self._ring_states.quitter(self.generation.number, self._view) is not None:
             self.stop(StopReason.TOLD, now)
 
     def stop(self, why: StopReason, now: float, *, tell: bool = True) -> None:
-        """The attempt, if there is one, is over here; what this node gave stays for the next."""
-        if self.attempt is None:
+        """The generation, if there is one, is over here; what this node gave stays for the next."""
+        if self.generation is None:
             return
-        self.attempt = None
+        self.generation = None
         self.since = now
         self.counters.stops[why] += 1
         self._life.move(RingPhase.STOPPED)
@@ -374,20 +373,20 @@ class Ring:
         """Empty where `explain` says already why this node is not READY."""
         if self._cluster.me not in self._cluster.membership.view or not self._node.ready:
             return ""
-        if self.attempt is None:
+        if self.generation is None:
             reason = hindrance or "the head is to begin"
             more = self._cluster.membership.explain()
             return f"the ring has stood still for {now - self.since:.1f} s: {reason}" + (
                 f"; {more}" if more else ""
             )
-        return self._describe_round(self.attempt, now)
+        return self._describe_round(self.generation, now)
 
-    def _describe_round(self, attempt: Attempt, now: float) -> str:
+    def _describe_round(self, generation: Generation, now: float) -> str:
         """Of the latest round that is under way anywhere."""
         last = max(self.rounds.done, self._ring_states.rounds(self._cluster.membership.view))
         waited_s = now - max(self.since, self.given_at)
         said = f"round {last + 1} has waited for {waited_s:.1f} s"
-        quiet = {each: now - self._heard(each) for each in attempt.order if each != self._cluster.me}
+        quiet = {each: now - self._heard(each) for each in generation.order if each != self._cluster.me}
         silent = [
             each
             for each, quiet_s in quiet.items()
@@ -395,7 +394,7 @@ class Ring:
         ]
         if silent:
             return f"{said}: {self._name(silent)} not heard for {min(quiet[each] for each in silent):.1f} s"
-        late, behind, unsure, untold = self._sort_members(attempt, last)
+        late, behind, unsure, untold = self._sort_members(generation, last)
         if late:
             of_one = f"{self._name(late)}'s trainer"
             return f"{said} for {of_one if len(late) == 1 else f'the trainers of {self._name(late)}'}"
@@ -408,15 +407,15 @@ class Ring:
         return f"round {last + 1}: all shares are given and on their way for {waited_s:.1f} s"
 
     def _sort_members(
-        self, attempt: Attempt, last: int
+        self, generation: Generation, last: int
     ) -> tuple[list[Origin], list[Origin], list[Origin], list[Origin]]:
         """Return whose trainer has not given to the round after `last`, who lacks `last`, whose word is too
         old to tell, and who has told nothing.
         """
         late, behind, unsure, untold = [], [], [], []
         fresh = self.since + FRESH_STATUSES * self._cluster.timing.status_s
-        given = set(attempt.order).difference(self.rounds.missing) if last == self.rounds.done else set()
-        for member in sorted(attempt.order):
+        given = set(generation.order).difference(self.rounds.missing) if last == self.rounds.done else set()
+        for member in sorted(generation.order):
             told = self._ring_states.of(member, self._cluster.membership.view)
             mine = member == self._cluster.me
             if told is None and not mine:
@@ -424,7 +423,7 @@ class Ring:
                     untold.append(member)
                 continue
             state = self.state if told is None else told.state
-            sure = told is None or (told.at >= fresh and state.attempt == attempt.number)
+            sure = told is None or (told.at >= fresh and state.generation == generation.number)
             if member in given or (state.round >= last and (state.contributed or not state.active)):
                 continue
             if not sure:

@@ -1,4 +1,4 @@
-"""The interface of rounds: an attempt at a ring, what the ring asks of its payload, and counters."""
+"""The interface of rounds: a generation at a ring, what the ring asks of its payload, and counters."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from p2psgd.core.peer import Peer
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 
 # ----------------------------------------------------------------------------
-# The life-cycle of a ring at one node (RINGS.md, 25): attempts form, run and stop.
+# The life-cycle of a ring at one node (RINGS.md, 25): generations form, run and stop.
 
 
 class RingPhase(enum.Enum):
     """What the ring is at."""
 
-    IDLE = "idle"  # this node has been in no attempt
+    IDLE = "idle"  # this node has been in no generation
     FORMING = "forming"  # one begins: does its replica fit, are the neighbours linked?
     RUNNING = "running"  # rounds follow each other
-    STOPPED = "stopped"  # the last attempt is over, for a StopReason
+    STOPPED = "stopped"  # the last generation is over, for a StopReason
 
 
 class StopReason(enum.StrEnum):
-    """Why an attempt is over at this node; the values are keys of the status."""
+    """Why a generation is over at this node; the values are keys of the status."""
 
     VIEW = "view"  # another view
     LINK = "link"  # a neighbour's link is gone
-    TOLD = "told"  # another member says that it is out of the attempt
+    TOLD = "told"  # another member says that it is out of the generation
     UNREADY = "unready"  # this node's replica is not complete any more
-    UNLIKE = "unlike"  # it is not the one over which the attempt began
+    UNLIKE = "unlike"  # it is not the one over which the generation began
     REFUSED = "refused"  # a contribution cannot be
     LEAVING = "leaving"  # this node said GOODBYE
-    LATER = "later"  # a later attempt
+    LATER = "later"  # a later generation
     STUCK = "stuck"  # a frame was lost
     LAST = "last"  # the last round that can be numbered
 
 
-_BEGINS: Final = "the head begins an attempt, or the left neighbour passes it on"
+_BEGINS: Final = "the head begins a generation, or the left neighbour passes it on"
 RING_PHASES: Final = Transitions(
     "ring",
     RingPhase.IDLE,
@@ -76,16 +76,16 @@ class RingCounters:
     """Since this life of the node began; every one only grows."""
 
     rounds: int = 0  # completed with this node
-    attempts: int = 0  # that it took part in
+    generations: int = 0  # that it took part in
     stops: dict[StopReason, int] = field(default_factory=lambda: dict.fromkeys(StopReason, 0))
 
 
 # ----------------------------------------------------------------------------
-# One attempt to run a view's ring: who is in it, and where this node stands.
+# One generation to run a view's ring: who is in it, and where this node stands.
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Generation:
     """`number` within `view`, from 1; `order`: the members' lives around the ring; `place`: this
     node's in it.
     """
@@ -107,7 +107,7 @@ class Attempt:
 
 
 # ----------------------------------------------------------------------------
-# What the ring asks of its payload: one round after the other, within an attempt and over attempts.
+# What the ring asks of its payload: one round after the other, within a generation and over generations.
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class Rounds(Protocol):
     `on_complete`, which it was made with.
     """
 
-    wish_to_stop: str  # why the attempt could not go on and has stopped here; empty if it can
+    wish_to_stop: str  # why the generation could not go on and has stopped here; empty if it can
 
     @property
     def done(self) -> int:
@@ -139,18 +139,18 @@ class Rounds(Protocol):
 
     @property
     def missing(self) -> list[Origin]:
-        """Members of the attempt whose share of the round under way is not known to be given."""
+        """Members of the generation whose share of the round under way is not known to be given."""
 
     def fits(self, first: int) -> bool:
         """Round `first` may be the next here: this node has not completed it, and does not lack the sums of
         the one before if it gave to that. Whoever began may have heard too long ago where this node stands.
         """
 
-    def begin(self, attempt: Attempt, first: int, now: float) -> None:
+    def begin(self, generation: Generation, first: int, now: float) -> None:
         """The replica is the same at all members: run rounds from `first` on, with the shares there are."""
 
     def stop(self) -> None:
-        """The attempt is over. Shares of others are dropped, the own one stays for the next."""
+        """The generation is over. Shares of others are dropped, the own one stays for the next."""
 
     def activate(self, active: bool, now: float) -> None:
         """Whether this node has a trainer that gives shares; without, it gives empty ones when it sees
@@ -161,15 +161,15 @@ class Rounds(Protocol):
         """This node's trainer gives its share, or a bucket of it; kept until a round completes with it."""
 
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
-        """A frame of a peer: of this attempt, from the left neighbour, or else dropped unread; PeerError for
-        what no honest peer says.
+        """A frame of a peer: of this generation, from the left neighbour, or else dropped unread; PeerError
+        for what no honest peer says.
         """
 
     def drained(self, peer: Peer, now: float) -> None:
         """There is credit again on this link."""
 
     def pass_time(self, now: float) -> None:
-        """While an attempt runs: do what is due."""
+        """While a generation runs: do what is due."""
 
     def give_result(self, peer: Peer, now: float) -> None:
         """While idle: this peer lacks round `done` and only that. Said again as long as it is so."""

@@ -15,7 +15,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert
 from p2psgd.core.events import RingUpdate, RoundMessage
@@ -23,10 +22,11 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.receive import Applier
 from p2psgd.core.ring.contribution import PARTS_MAX, OwnContribution, Part, check_part
-from p2psgd.core.ring.rounds import Attempt, Completed, OnComplete
+from p2psgd.core.ring.rounds import Completed, Generation, OnComplete
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import (
     ROUND_MAX,
     BucketContributed,
@@ -74,7 +74,7 @@ class SparseRounds:
         self._applier = applier
         self._out = out
         self._on_complete = on_complete
-        self._attempt: Attempt | None = None
+        self._generation: Generation | None = None
         self._active = False
         self._followed = False  # an empty share was given, for want of a trainer
         self._given: dict[Origin, _Given] = {}  # by member, of the round under way
@@ -90,9 +90,9 @@ class SparseRounds:
 
     @property
     def missing(self) -> list[Origin]:
-        if self._attempt is None:
+        if self._generation is None:
             return []
-        return [member for member in sorted(self._attempt.order) if not self._has_share_of(member)]
+        return [member for member in sorted(self._generation.order) if not self._has_share_of(member)]
 
     def _has_share_of(self, member: Origin) -> bool:
         given = self._given.get(member)
@@ -101,8 +101,8 @@ class SparseRounds:
     def fits(self, first: int) -> bool:
         return self.done < first
 
-    def begin(self, attempt: Attempt, first: int, now: float) -> None:
-        self._attempt, self._state.rounds = attempt, first - 1
+    def begin(self, generation: Generation, first: int, now: float) -> None:
+        self._generation, self._state.rounds = generation, first - 1
         self.settle(first)
         if self._own.round:
             self._give(self._own.left(self._state), now)
@@ -113,7 +113,7 @@ class SparseRounds:
             self._own.drop()
 
     def stop(self) -> None:
-        self._attempt, self._followed = None, False
+        self._generation, self._followed = None, False
         self._given.clear()
         self._waiting.clear()
 
@@ -124,7 +124,7 @@ class SparseRounds:
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
         assert isinstance(event, ContributionMade), event
         self._own.give(self._state, event, self.done + 1)
-        if self._attempt is not None:
+        if self._generation is not None:
             self._give(list(self._own.parts), now)
 
     def drained(self, peer: Peer, now: float) -> None:
@@ -140,7 +140,7 @@ class SparseRounds:
 
     def _follow(self, now: float) -> None:
         """Without a trainer: do not let those wait who have one."""
-        if self._attempt is not None and self._given and not self._active and not self.contributed:
+        if self._generation is not None and self._given and not self._active and not self.contributed:
             self._followed = True
             self._give([], now)
 
@@ -155,15 +155,15 @@ class SparseRounds:
         self._try_to_complete(now)
 
     def _enqueue(self, member: Origin, part: int, parts: int, body: bytes) -> None:
-        attempt = self._attempt
-        assert attempt is not None
-        if member != attempt.right:
+        generation = self._generation
+        assert generation is not None
+        if member != generation.right:
             number = self.done + 1
-            header = RingUpdateHeader(attempt.view, attempt.number, number, member.node, part, parts)
+            header = RingUpdateHeader(generation.view, generation.number, number, member.node, part, parts)
             self._waiting.append((header, body))
 
     def _push(self) -> None:
-        right = None if self._attempt is None else self._cluster.peers.get(self._attempt.right)
+        right = None if self._generation is None else self._cluster.peers.get(self._generation.right)
         while right is not None and right.credit > 0 and self._waiting:
             header, body = self._waiting.popleft()
             frame = pack_frame(FrameType.RING_UPDATE, pack_ring_update(header, body))
@@ -173,20 +173,20 @@ class SparseRounds:
 
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
         if not isinstance(message, RingUpdate):
-            raise PeerError("ring", "numbers of a dense ring came in a sparse one")
+            raise PeerError(RejectCode.RING, "numbers of a dense ring came in a sparse one")
         header, body = parse_ring_update(message.body)
-        attempt = self._attempt
-        if attempt is None or (header.view, header.attempt) != (attempt.view, attempt.number):
+        generation = self._generation
+        if generation is None or (header.view, header.generation) != (generation.view, generation.number):
             return
-        if peer.origin != attempt.left:
+        if peer.origin != generation.left:
             return
         if header.round != self.done + 1:
             words = f"a share of round {header.round} came while round {self.done + 1} is under way"
-            raise PeerError("ring", words)
-        member = next((each for each in attempt.order if each.node == header.node), None)
+            raise PeerError(RejectCode.RING, words)
+        member = next((each for each in generation.order if each.node == header.node), None)
         if member is None or member == self._cluster.me:
             words = f"{header.node:016x} cannot be whose share of round {header.round} came"
-            raise PeerError("ring", words)
+            raise PeerError(RejectCode.RING, words)
         self._take(member, header, body)
         self._follow(now)
         self._try_to_complete(now)
@@ -199,12 +199,12 @@ class SparseRounds:
         wrong = known is not None and known.whole
         if wrong or header.parts != given.expected or header.part != next_part or header.parts > PARTS_MAX:
             words = f"part {header.part} of {header.parts} of a share of round {header.round} came"
-            raise PeerError("ring", f"{words} after {next_part} of {given.expected}")
+            raise PeerError(RejectCode.RING, f"{words} after {next_part} of {given.expected}")
         if header.parts:
             try:
                 part = check_part(self._state, member, given.parts, body)
             except PeerError as error:
-                if error.reason == "digest":
+                if error.code is RejectCode.DIGEST:
                     self._out.order(Alert(str(error)))
                 raise
             given.parts.append(part)
@@ -213,15 +213,15 @@ class SparseRounds:
         self._push()
 
     def _try_to_complete(self, now: float) -> None:
-        attempt = self._attempt
-        if attempt is None or not all(self._has_share_of(member) for member in attempt.order):
+        generation = self._generation
+        if generation is None or not all(self._has_share_of(member) for member in generation.order):
             return
         round_given, self._given = self._given, {}
         own = self._own.round > 0
         others = sum(
             bool(given.expected) for member, given in round_given.items() if member != self._cluster.me
         )
-        for member in sorted(attempt.order):
+        for member in sorted(generation.order):
             for part in round_given[member].parts:
                 self._applier.apply(member, part.header, part.words, part.body)
         self._own.drop()

@@ -1,4 +1,4 @@
-"""Stragglers of a ring: members that hold it back, and members that an attempt left one round behind."""
+"""Stragglers of a ring: members that hold it back, and members that a generation left one round behind."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class StragglerVotes:
             told = self._ring_states.of(member, view)
             if told is None or not told.state.active or told.state.contributed:
                 continue
-            if (told.state.round, told.state.attempt) == (mine.round, mine.attempt):
+            if (told.state.round, told.state.generation) == (mine.round, mine.generation):
                 late.append(member)
         if 2 * len(late) < len(view.members):
             words = f"its trainer has not given its share of round {number}"
@@ -111,7 +111,7 @@ class StragglerVotes:
 
 
 # ----------------------------------------------------------------------------
-# Members that a dense attempt has left one round behind: who of the others gives them that round's sums.
+# Members that a dense generation has left one round behind: who of the others gives them that round's sums.
 #
 # In a sparse ring laggards ask for the updates that they lack. Sums are asked for by nobody: they are kept
 # for one round, and whoever has them sees from a STATUS who does not.

@@ -15,6 +15,7 @@ from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKES_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import Hello, pack_message, parse_message
+from p2psgd.wire.reject import RejectCode
 from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 
@@ -102,10 +103,10 @@ def test_a_visitor_is_answered_once_and_noted(loop_factory: LoopFactory) -> None
 def test_another_protocol_and_a_node_are_answered_with_a_reason(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         for changes, code, counted in (
-            ({"protocol": 2}, "protocol", {"protocol": 1}),
-            ({"mode": "async"}, "doctor", {}),
-            ({"mode": "async", "protocol": 2}, "doctor", {}),  # after "protocol" a node would end
-            ({"node": 1}, "self", {}),
+            ({"protocol": 3}, RejectCode.PROTOCOL, {"protocol": 1}),
+            ({"mode": "async"}, RejectCode.DOCTOR, {}),
+            ({"mode": "async", "protocol": 3}, RejectCode.DOCTOR, {}),  # after PROTOCOL a node would end
+            ({"node": 1}, RejectCode.SELF, {}),
         ):
             async with greeting() as (greeter, hand):
                 hello = doctor_hello(NODE, "b").model_copy(update=changes)

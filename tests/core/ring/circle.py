@@ -21,7 +21,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense import DenseRounds
 from p2psgd.core.ring.reduce import DenseMemory, make_dense_memory
-from p2psgd.core.ring.rounds import Attempt, Completed
+from p2psgd.core.ring.rounds import Completed, Generation
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import RingBucket
@@ -48,7 +48,7 @@ def initial_weights(weights: int) -> Numbers:
 class Begin:
     """Stands for a RING_BEGIN."""
 
-    attempt: Attempt
+    generation: Generation
     first: int
 
 
@@ -66,7 +66,7 @@ class Node:
     refusals: list[str] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
     bytes_sent: int = 0
-    stopped: int = 0  # the attempt that it stopped last
+    stopped: int = 0  # the generation that it stopped last
 
     @property
     def me(self) -> Origin:
@@ -86,7 +86,7 @@ class Circle:
         self.links: dict[tuple[int, int], deque[Send | SendFloats | ReportDrained | Begin]] = {
             (source, target): deque() for source in range(size) for target in range(size)
         }
-        self.attempts = 0
+        self.generations = 0
         self.now = NOW
         for node in self.nodes:
             for other in self.nodes:
@@ -149,29 +149,29 @@ class Circle:
         node = self.nodes[number]
         return bool(node.to_give) and not node.rounds.contributed
 
-    # -- attempts
+    # -- generations
 
     def begin(self, order: Sequence[int], *, view: int = 1) -> None:
-        """The first of `order` begins the next attempt; the others do as its word goes around."""
-        self.attempts += 1
+        """The first of `order` begins the next generation; the others do as its word goes around."""
+        self.generations += 1
         lives = tuple(self.nodes[number].me for number in order)
         first = 1 + max(self.nodes[number].rounds.done for number in order)
-        self._begin(order[0], Begin(Attempt(view, self.attempts, lives, 0), first))
+        self._begin(order[0], Begin(Generation(view, self.generations, lives, 0), first))
 
     def _begin(self, number: int, begin: Begin) -> None:
-        attempt = begin.attempt
-        if attempt.number <= self.nodes[number].stopped:
+        generation = begin.generation
+        if generation.number <= self.nodes[number].stopped:
             return
-        right = attempt.right.node - 1
-        if attempt.place < len(attempt.order) - 1:
-            there = Attempt(attempt.view, attempt.number, attempt.order, attempt.place + 1)
+        right = generation.right.node - 1
+        if generation.place < len(generation.order) - 1:
+            there = Generation(generation.view, generation.number, generation.order, generation.place + 1)
             self.links[number, right].append(Begin(there, begin.first))
-        self.nodes[number].rounds.begin(attempt, begin.first, self.now)
+        self.nodes[number].rounds.begin(generation, begin.first, self.now)
         self.collect(number)
 
     def stop(self, number: int) -> None:
-        """It takes no part any more in this attempt."""
-        self.nodes[number].stopped = self.attempts
+        """It takes no part any more in this generation."""
+        self.nodes[number].stopped = self.generations
         self.nodes[number].rounds.stop()
 
     def make_equal(self, members: Sequence[int], random: Random) -> None:

@@ -109,9 +109,9 @@ class RingCluster(Cluster):
             )
 
     def update(self, number: int, part: int = 0) -> OwnUpdateMade:
-        step = self.steps[number]
-        indices = [(7 * step + 3 * part + number) % 3000, 3000 + 40 * part + number]
-        return own_update(indices, step=part + 1, mini_batch=step)
+        magnitude = self.steps[number]
+        indices = [(7 * magnitude + 3 * part + number) % 3000, 3000 + 40 * part + number]
+        return own_update(indices, magnitude=part + 1, steps=magnitude)
 
     def run(self, rounds: int = 1, *, nodes: set[int] | None = None) -> None:
         """All trainers that may, or of these nodes, give a share and so on."""

@@ -31,17 +31,17 @@ def cluster() -> RingCluster:
 
 
 def header(cluster: RingCluster, **changes: int) -> RingUpdateHeader:
-    attempt = cluster.ring(1).attempt
-    assert attempt is not None
+    generation = cluster.ring(1).generation
+    assert generation is not None
     node = cluster.replica(0).me.node
-    right = RingUpdateHeader(attempt.view, attempt.number, 1, node, part=0, parts=2)
+    right = RingUpdateHeader(generation.view, generation.number, 1, node, part=0, parts=2)
     return replace(right, **changes)
 
 
-def update(cluster: RingCluster, *, step: int = 5, **changes: int) -> tuple[UpdateHeader, bytes]:
+def update(cluster: RingCluster, *, magnitude: int = 5, **changes: int) -> tuple[UpdateHeader, bytes]:
     """The first that node 0 makes."""
-    digest = codec.digest_words(WORDS, step, cluster.spec.key)
-    right = UpdateHeader(*cluster.replica(0).me, 1, digest, 1, step, len(WORDS))
+    digest = codec.digest_words(WORDS, magnitude, cluster.spec.key)
+    right = UpdateHeader(*cluster.replica(0).me, 1, digest, 1, magnitude, len(WORDS))
     for name, value in changes.items():
         setattr(right, name, value)
     return right, codec.encode(WORDS, WEIGHTS)
@@ -62,8 +62,8 @@ def tell(cluster: RingCluster, of: RingUpdateHeader, body: bytes) -> None:
 
 
 def assert_refused(cluster: RingCluster, reason: str, words: str) -> None:
-    assert [(number, drop.reason) for number, drop in cluster.drops] == [(1, reason)]
-    assert words in cluster.drops[0][1].words
+    assert [(number, drop.code.label) for number, drop in cluster.drops] == [(1, reason)]
+    assert words in cluster.drops[0][1].details
     assert len(cluster.replica(1).frontier) == 0
     assert cluster.rounds() == [0] * 4
 
@@ -141,8 +141,10 @@ def test_an_update_of_another_life_is_refused(cluster: RingCluster, origin: Orig
     assert_refused(cluster, "ring", "as part of")
 
 
-@pytest.mark.parametrize("changes", [{"attempt": 2}, {"attempt": 0}, {"view": 2}])
-def test_a_frame_of_another_attempt_is_dropped_unread(cluster: RingCluster, changes: dict[str, int]) -> None:
+@pytest.mark.parametrize("changes", [{"generation": 2}, {"generation": 0}, {"view": 2}])
+def test_a_frame_of_another_generation_is_dropped_unread(
+    cluster: RingCluster, changes: dict[str, int]
+) -> None:
     tell(cluster, header(cluster, **changes), b"anything")
     assert not cluster.drops
     assert cluster.ring(1).rounds.missing == [cluster.replica(number).me for number in range(4)]
@@ -160,7 +162,7 @@ def test_a_frame_that_is_not_from_the_left_is_dropped_unread(cluster: RingCluste
 def test_numbers_are_refused_in_a_sparse_ring(cluster: RingCluster) -> None:
     bucket = RingBucket(
         view=1,
-        attempt=1,
+        generation=1,
         round=1,
         bucket=0,
         kind=0,

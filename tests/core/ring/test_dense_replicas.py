@@ -1,4 +1,4 @@
-"""Whole replicas in a dense ring: attempts, failures, newcomers."""
+"""Whole replicas in a dense ring: generations, failures, newcomers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from p2psgd.core.events import CheckpointDue
 from p2psgd.core.replica import Replica
 from p2psgd.core.ring.dense import DenseRounds
 from p2psgd.core.ring.reduce import DenseMemory
+from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import CHANGES, BucketContributed
 from tests.core.cluster import WEIGHTS
 from tests.core.ring.cluster import RingCluster
@@ -54,7 +55,9 @@ class DenseCluster(RingCluster):
         assert len(set(self.rounds())) == 1, self.waits()
         self.assert_converged()
         assert not self.alarms, self.alarms
-        assert not [drop for _, drop in self.drops if drop.reason not in ("silent", "slow")], self.drops
+        assert not [
+            drop for _, drop in self.drops if drop.code not in (RejectCode.SILENT, RejectCode.SLOW)
+        ], self.drops
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_rounds_follow_each_other(size: int) -> None:
     cluster.run(10)
     cluster.assert_all_at(10)
     [row] = cluster.replica(0).frontier.rows()
-    assert (row.sequence, row.mini_batch) == (1 << 32 | 10, 10)
+    assert (row.sequence, row.steps) == (1 << 32 | 10, 10)
     assert [opened.contributors for opened in cluster.opened[0]] == [0] + [size] * 10
 
 

@@ -96,7 +96,7 @@ def test_all_nodes_have_the_sums_in_ring_order_to_the_bit(
 
 @SETTINGS
 @given(ring=rings(), half=st.booleans(), seed=st.integers(0, 9999))
-def test_an_attempt_may_stop_at_any_moment_and_another_go_on_with_the_same_shares(
+def test_a_generation_may_stop_at_any_moment_and_another_go_on_with_the_same_shares(
     monkeypatch: pytest.MonkeyPatch, ring: tuple[int, int, int, set[int], int], half: bool, seed: int
 ) -> None:
     nodes, weights, buckets, passive, credit = ring
@@ -106,8 +106,8 @@ def test_an_attempt_may_stop_at_any_moment_and_another_go_on_with_the_same_share
     random = Random(seed)
     everybody = list(range(nodes))
     with np.errstate(over="ignore", invalid="ignore"):
-        for attempt in range(1, 6):
-            circle.begin(everybody, view=attempt)
+        for generation in range(1, 6):
+            circle.begin(everybody, view=generation)
             for number in random.sample(everybody, nodes):
                 for _ in range(random.randrange(0, 60)):
                     circle.step(random)
@@ -176,7 +176,7 @@ def test_arrays_are_summed_between_rounds_of_changes_and_change_no_weight() -> N
         assert node.results[1][:200].tolist() == (6 * arrays[0]).tolist()
         assert node.weights.tobytes() == (after_one + np.float32(3) * np.float32(1 / 3)).tobytes()
         [row] = node.replica.frontier.rows()
-        assert (row.sequence, row.mini_batch) == (1 << 32 | 3, 3)
+        assert (row.sequence, row.steps) == (1 << 32 | 3, 3)
 
 
 def test_what_a_round_costs_on_the_wire() -> None:

@@ -11,7 +11,7 @@ from p2psgd.wire.ring_messages import ROUND_MAX
 from tests.core.ring.cluster import RingCluster
 
 
-def test_a_lost_link_stops_the_attempt_everywhere_and_the_next_has_the_same_result() -> None:
+def test_a_lost_link_stops_the_generation_everywhere_and_the_next_has_the_same_result() -> None:
     results = []
     for broken in (False, True):
         cluster = RingCluster(4)
@@ -34,7 +34,7 @@ def test_a_lost_link_stops_the_attempt_everywhere_and_the_next_has_the_same_resu
     assert results[0] == results[1]
 
 
-def test_that_attempts_end_waits_for_credit_and_is_said_first_when_there_is_some() -> None:
+def test_that_generations_end_waits_for_credit_and_is_said_first_when_there_is_some() -> None:
     cluster = RingCluster(3)
     cluster.start()
     busy, free = (cluster.replica(number).me for number in (0, 2))
@@ -167,7 +167,7 @@ def test_shares_that_come_in_pieces_are_put_together() -> None:
     assert FrameType.UPDATE not in {kind for way in cluster.queues for kind in cluster.on_its_way(*way)}
 
 
-def test_a_trainer_that_attaches_between_attempts_waits_until_all_are_equal() -> None:
+def test_a_trainer_that_attaches_between_generations_waits_until_all_are_equal() -> None:
     cluster = RingCluster(3)
     cluster.start()
     cluster.run()

@@ -23,7 +23,7 @@ def test_a_ring_of_one_says_that_it_needs_two() -> None:
     assert "a ring needs two nodes" in cluster.replica(0).waiting_for()
 
 
-def test_round_1_waits_for_all_founders() -> None:
+def test_round_1_waits_for_all_nodes_of_the_bootstrap() -> None:
     cluster = RingCluster(3)
     cluster.link(0, 1)
     cluster.attach()
@@ -31,7 +31,9 @@ def test_round_1_waits_for_all_founders() -> None:
     assert cluster.views() == [1, 1, 0]
     assert cluster.running() == set()
     said = cluster.waits()[0]
-    match = re.search(r"round 1 waits for all founders: 2 of 3 are members, for (\d+) s more at most$", said)
+    match = re.search(
+        r"round 1 waits for all nodes of the bootstrap: 2 of 3 are members, for (\d+) s more at most$", said
+    )
     assert match, said
     assert 60 - 30 <= int(match[1]) < 60, "12 failure timeouts from when the run was founded"
     cluster.link_all()

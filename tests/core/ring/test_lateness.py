@@ -108,7 +108,7 @@ def test_who_was_paused_blames_nobody() -> None:
     pass_time_without(cluster, FAILURE_TIMEOUT_S - 1, 2)
     cluster.now += 1.0
     cluster.give(2, TimePassed())  # before it hears anything
-    assert not cluster.replica(2).membership.unwanted
+    assert not cluster.replica(2).membership.evict_requests
     cluster.settle()
     cluster.pass_time(3.0)
     assert not evicted(cluster)
@@ -150,7 +150,7 @@ def test_a_link_that_no_ring_needs_may_be_lost() -> None:
     cluster.run()
     assert not evicted(cluster)
     assert cluster.rounds() == [2] * 5
-    assert all(cluster.ring(number).counters.attempts == 1 for number in range(5))
+    assert all(cluster.ring(number).counters.generations == 1 for number in range(5))
 
 
 def test_no_ring_of_one_is_left() -> None:
@@ -190,4 +190,4 @@ def test_who_is_not_ready_for_long_is_evicted() -> None:
     assert not evicted(cluster)
     cluster.pass_time(3 * FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: the ring has waited for it to be ready for" in evicted(cluster)
-    assert cluster.ring(0).counters.attempts == 2, "the others did not go on"
+    assert cluster.ring(0).counters.generations == 2, "the others did not go on"

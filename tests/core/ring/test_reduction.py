@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.ring import reduce as module
 from p2psgd.core.ring.reduce import CHECKED_NUMBERS_MIN, Piece, Reduction, Stream
 from p2psgd.wire import codec
+from p2psgd.wire.reject import PeerError, RejectCode
 
 K, N = 12, 3
 
@@ -44,7 +44,7 @@ def accept(check: int) -> None:
 
 
 def refuse(check: int) -> None:
-    raise PeerError("checksum", f"{check}")
+    raise PeerError(RejectCode.CHECKSUM, f"{check}")
 
 
 @given(st.integers(0, 50), st.integers(2, 9), st.integers(0, 8))

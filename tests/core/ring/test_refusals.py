@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.ring.chunks import declaration
 from p2psgd.core.ring.reduce import Bucket
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import RingBucket, pack_message
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed, RingChunkHeader, pack_ring_chunk
 from tests.core.ring.circle import Circle, ring_sum
 
@@ -159,7 +159,7 @@ def test_more_than_a_whole_share_is_refused() -> None:
     assert node.refusals == ["'again' came after the whole share of round 1"]
 
 
-def test_a_trainer_that_leaves_in_the_middle_ends_the_attempt() -> None:
+def test_a_trainer_that_leaves_in_the_middle_ends_the_generation() -> None:
     circle = begun()
     for number in range(3):
         circle.plan(number, ONES, [(0, 20), (20, 30)])
@@ -236,7 +236,7 @@ def bucket_frame(**changes: int) -> bytes:
 
 def chunk_frame(**changes: int) -> bytes:
     """Of 50 numbers and three nodes the first chunk that node 1 receives is 0 to 16."""
-    fields = {"view": 1, "attempt": 1, "round": 1, "bucket": 0, "hop": 0, "offset": 0, "contributors": 1}
+    fields = {"view": 1, "generation": 1, "round": 1, "bucket": 0, "hop": 0, "offset": 0, "contributors": 1}
     count, cut = changes.pop("count", 16), changes.pop("cut", 0)
     numbers = np.full(count, 7, np.float32).tobytes()
     body = pack_ring_chunk(RingChunkHeader(**fields | changes), numbers) + numbers
@@ -296,11 +296,11 @@ def test_numbers_that_cannot_be_are_the_neighbours_fault(changes: dict[str, int]
     assert current.heard == 1
 
 
-def test_what_is_of_another_attempt_or_not_from_the_left_is_dropped_unread() -> None:
+def test_what_is_of_another_generation_or_not_from_the_left_is_dropped_unread() -> None:
     circle = begun()
-    broken = bytearray(chunk_frame(attempt=2, round=9, bucket=77))
+    broken = bytearray(chunk_frame(generation=2, round=9, bucket=77))
     broken[-1] ^= 1  # not even its checksum is looked at
-    for frame in (bytes(broken), bucket_frame(attempt=2, round=9), bucket_frame(view=2, bucket=5)):
+    for frame in (bytes(broken), bucket_frame(generation=2, round=9), bucket_frame(view=2, bucket=5)):
         circle.hear(0, 1, frame)
     wrong = bytearray(chunk_frame())
     wrong[-1] ^= 1

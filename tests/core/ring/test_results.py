@@ -7,9 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Send, SendFloats
 from p2psgd.core.frontier import RING, Origin
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import ARRAY
 from tests.core.ring.circle import Circle, cut_evenly, make_shares, ring_sum
 
@@ -40,7 +40,7 @@ def cut_off(*, half: bool = False, kind: int = 0, credit_bytes: int = 1 << 20) -
     return circle
 
 
-def test_an_attempt_that_passes_over_a_result_does_not_fit_whoever_gave_to_it() -> None:
+def test_a_generation_that_passes_over_a_result_does_not_fit_whoever_gave_to_it() -> None:
     circle = cut_off(kind=ARRAY)
     had, lacks = circle.nodes[0].rounds, circle.nodes[2].rounds
     assert (had.fits(1), had.fits(2), had.fits(3)) == (False, True, True)
@@ -83,7 +83,7 @@ def test_it_ends_with_the_same_bytes(half: bool, credit_bytes: int) -> None:
     assert late.weights.tobytes() == other.weights.tobytes()
     assert late.replica.frontier.rows() == other.replica.frontier.rows()
     assert not late.rounds.contributed
-    assert late.replica.log.floor(RING) == late.replica.frontier.sequence(RING)
+    assert late.replica.log.trimmed_to(RING) == late.replica.frontier.sequence(RING)
 
 
 @pytest.mark.usefixtures("small_segments")
@@ -251,7 +251,7 @@ def test_weights_that_have_changed_in_memory_complete_no_round() -> None:
     assert len(hurt.alarms) == 2
 
 
-def test_a_result_is_no_bucket_of_an_attempt() -> None:
+def test_a_result_is_no_bucket_of_a_generation() -> None:
     circle = cut_off()
     give(circle, 0, 2)
     circle.begin(range(3), view=2)

@@ -9,9 +9,10 @@ import random
 import pytest
 
 from p2psgd.core.events import TimePassed, TrainerChanged
+from p2psgd.wire.reject import RejectCode
 from tests.core.ring.cluster import RingCluster
 
-HONEST = {"silent", "slow"}  # why a link may be dropped between honest nodes
+HONEST = {RejectCode.SILENT, RejectCode.SLOW}  # why a link may be dropped between honest nodes
 
 
 def shake(cluster: RingCluster, chance: random.Random, steps: int) -> None:
@@ -67,7 +68,7 @@ def obey(cluster: RingCluster) -> None:
     """Close the links that somebody wants closed."""
     drops, cluster.drops = cluster.drops, []
     for number, drop in drops:
-        assert drop.reason in HONEST, drop
+        assert drop.code in HONEST, drop
         if (number, drop.peer.node - 1) in cluster.queues:
             cluster.cut(number, drop.peer.node - 1)
     assert not cluster.halts, cluster.halts

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from p2psgd.base.errors import PeerError
 from p2psgd.net.tls import CertifiedPeer
 from p2psgd.net.tls_session import ANSWERS_BYTES_MAX, HANDSHAKE_BYTES_MAX, Session
+from p2psgd.wire.reject import PeerError
 from tests.certificates import Certificates
 from tests.key_updates import ask_for_new_keys
 
@@ -99,7 +99,7 @@ def test_whatever_bit_is_flipped_ends_in_a_counted_reason_or_in_nothing(certific
                         if target.peer is not None:
                             assert read_all(target) in (b"", bytes(100))
                     except PeerError as error:
-                        seen.add(error.reason)
+                        seen.add(error.label)
                         raise
         assert not (client.peer is not None and client.peer != CertifiedPeer(2, "server"))
     assert "TLS" in seen

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from p2psgd.base.errors import PeerError
 from p2psgd.core.effects import Effect, SaveVotes, Send
 from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import Origin
@@ -33,6 +32,7 @@ from p2psgd.wire.messages import (
     ViewNews,
     pack_message,
 )
+from p2psgd.wire.reject import PeerError
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 from tests.sim.faults import Liar as Scheme
 from tests.sim.faults import Lie
@@ -172,17 +172,17 @@ class Liar:
     @staticmethod
     def _fingerprint(told: Told) -> tuple[object, ...]:
         return (
-            *(told.view, told.founding, told.ready),
-            *(tuple(told.rows.values()), tuple(told.confirmed.values()), tuple(told.unwanted)),
+            *(told.view, told.cluster_id, told.ready),
+            *(tuple(told.rows.values()), tuple(told.confirmed.values()), tuple(told.evict_requests)),
         )
 
     def _truth(self, hearer: Origin) -> Told:
         """A STATUS of one that has applied all it ever heard of, and hears all who are linked."""
-        rows = {origin: row._replace(floor=row.sequence) for origin, row in self.rows.items()}
+        rows = {origin: row._replace(trimmed_to=row.sequence) for origin, row in self.rows.items()}
         confirmed = {peer.node: ConfirmedRow(*peer, 0) for peer in self._linked.values()}
-        told = Told(rows, self.view.number, self.view.founding, False, confirmed, set())
+        told = Told(rows, self.view.number, self.view.cluster_id, False, confirmed, set())
         if self.scheme.kept_out:
-            told.view = told.founding = 0
+            told.view = told.cluster_id = 0
             del told.confirmed[hearer.node]
         return told
 
@@ -247,15 +247,13 @@ class Liar:
     def make_update(self, origin: Origin, sequence: int, digest: int) -> tuple[bytes, int]:
         """An UPDATE frame that goes on from `digest`, and the digest after it."""
         made = self._make(sequence)
-        after = (digest + codec.digest_words(made.words, made.step, self._key)) % 2**64
-        header = UpdateHeader(*origin, sequence, after, made.mini_batch, made.step, len(made.words))
+        after = (digest + codec.digest_words(made.words, made.magnitude, self._key)) % 2**64
+        header = UpdateHeader(*origin, sequence, after, made.steps, made.magnitude, len(made.words))
         return pack_frame(FrameType.UPDATE, pack_update(header, made.payload)), after
 
-    def _make(self, mini_batch: int) -> OwnUpdateMade:
+    def _make(self, steps: int) -> OwnUpdateMade:
         words = np.array([self.chance.randrange(2 * self.weights)], np.uint32)
-        return OwnUpdateMade(
-            mini_batch, self.chance.randint(1, 400), codec.encode(words, self.weights), words
-        )
+        return OwnUpdateMade(steps, self.chance.randint(1, 400), codec.encode(words, self.weights), words)
 
     def next_updates(self, hearer: Origin, origin: Origin) -> list[bytes]:
         """Of an origin that is no honest node's, the next ones for this hearer; all are given the same."""
@@ -327,7 +325,7 @@ class Liar:
                 for frame in kind.answer(self, peer):
                     self._say(peer, frame, kind.name)
                 return
-        self._say(peer, pack_message(SnapshotEnd(words="busy", tail=0)))
+        self._say(peer, pack_message(SnapshotEnd(reason="busy", tail=0)))
 
     def _learn(self, view: View) -> None:
         if view.number > self.view.number:

@@ -20,23 +20,22 @@ from p2psgd.wire.messages import (
     Accept,
     Accepted,
     ConfirmedRow,
+    Fetch,
     FrontierRow,
-    Gap,
     Goodbye,
     MemberRow,
     Message,
-    Need,
     Prepare,
     Promise,
     RingBegin,
     SnapshotEnd,
     SnapshotMeta,
     SnapshotRequest,
+    Trimmed,
     ViewNews,
     pack_frontier,
     pack_members,
     pack_message,
-    pack_order,
 )
 from tests.sim.liar.speaker import Speaker, Told
 from tests.sim.places import STRIDE
@@ -54,7 +53,7 @@ Tell = Callable[[Speaker, Origin, Told], "list[bytes] | None"]
 
 def no_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """It knows no view."""
-    told.view = told.founding = 0
+    told.view = told.cluster_id = 0
     return []
 
 
@@ -62,7 +61,7 @@ def earlier_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
     """It knows an earlier view, whatever it is told."""
     if liar.view.number < 2:
         return None
-    told.view, told.founding = liar.chance.randint(1, liar.view.number - 1), liar.view.founding
+    told.view, told.cluster_id = liar.chance.randint(1, liar.view.number - 1), liar.view.cluster_id
     return []
 
 
@@ -70,14 +69,14 @@ def later_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """It knows a later view that nobody ever decided, and never tells it. The number stays: one that goes
     back to an earlier view than it claimed is found out at once.
     """
-    told.view, told.founding = liar.view.number + 1 + liar.me.node % 3, liar.view.founding
+    told.view, told.cluster_id = liar.view.number + 1 + liar.me.node % 3, liar.view.cluster_id
     return []
 
 
 def absurd_view(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """It knows a view with a number that no run gets to."""
     numbers = (liar.view.number + 2**33, NUMBER_MAX, NUMBER_MAX + 1, U64 - 1)
-    told.view, told.founding = liar.chance.choice(numbers), liar.view.founding
+    told.view, told.cluster_id = liar.chance.choice(numbers), liar.view.cluster_id
     return []
 
 
@@ -90,8 +89,10 @@ def others_ahead(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
     for origin, row in told.rows.items():
         if origin != hearer:
             last = row.sequence + liar.chance.randint(1, AHEAD_MAX)
-            floor = 0 if held else last
-            told.rows[origin] = row._replace(sequence=last, digest=liar.chance.getrandbits(64), floor=floor)
+            trimmed_to = 0 if held else last
+            told.rows[origin] = row._replace(
+                sequence=last, digest=liar.chance.getrandbits(64), trimmed_to=trimmed_to
+            )
     return []
 
 
@@ -108,7 +109,7 @@ def other_digests(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | No
         last = liar.sequence_at(hearer, origin)
         if last:
             digest = liar.digest_at(hearer, origin) ^ 1
-            told.rows[origin] = FrontierRow(*origin, last, digest, floor=last)
+            told.rows[origin] = FrontierRow(*origin, last, digest, trimmed_to=last)
     return [] if told.rows else None
 
 
@@ -118,7 +119,7 @@ def invented_rows(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | No
     count = min(wanted, ORIGINS_MAX - len(told.rows))
     for number in range(count):
         origin = Origin(INVENTED + STRIDE * number, 1)
-        told.rows[origin] = FrontierRow(*origin, 7, number, floor=liar.chance.choice((0, 7)))
+        told.rows[origin] = FrontierRow(*origin, 7, number, trimmed_to=liar.chance.choice((0, 7)))
     return []
 
 
@@ -180,51 +181,51 @@ def hears_nobody(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
 def wants_all_out(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """It is READY and wants every other member out, or every one that there is."""
     told.ready = True
-    told.unwanted = set(liar.view.lives) - ({liar.me.node} if liar.me.node % 2 else set())
+    told.evict_requests = set(liar.view.lives) - ({liar.me.node} if liar.me.node % 2 else set())
     return []
 
 
 # -- news of views
 
 
-def _news(liar: Speaker, number: int, *, founding: int, lives: list[Origin] | None = None) -> bytes:
+def _news(liar: Speaker, number: int, *, cluster_id: int, lives: list[Origin] | None = None) -> bytes:
     members = pack_members(MemberRow(*life, 1) for life in lives or [liar.me])
-    return pack_message(ViewNews(view=number, members=members, forbidden=b"", founding=founding))
+    return pack_message(ViewNews(view=number, members=members, forbidden=b"", cluster_id=cluster_id))
 
 
 def news_of_the_past(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """An earlier view had other members."""
     view = liar.view_of(hearer)
-    return [_news(liar, view.number - 1, founding=view.founding)] if view.number > 2 else None
+    return [_news(liar, view.number - 1, cluster_id=view.cluster_id)] if view.number > 2 else None
 
 
 def other_news(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """The view that the hearer knows has other members."""
     view = liar.view_of(hearer)
-    return [_news(liar, view.number, founding=view.founding)] if view.number > 1 else None
+    return [_news(liar, view.number, cluster_id=view.cluster_id)] if view.number > 1 else None
 
 
 def news_of_another_run(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """The next view, of a run that was founded elsewhere."""
     view = liar.view_of(hearer)
-    return [_news(liar, view.number + 1, founding=view.founding ^ 1)] if view.number else None
+    return [_news(liar, view.number + 1, cluster_id=view.cluster_id ^ 1)] if view.number else None
 
 
 def news_from_afar(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """A view so far ahead that nobody can have decided those between."""
     view = liar.view_of(hearer)
     number = liar.chance.choice((view.number + 2**33, NUMBER_MAX, NUMBER_MAX + 1, U64 - 1))
-    return [_news(liar, number, founding=view.founding)] if view.number else None
+    return [_news(liar, number, cluster_id=view.cluster_id)] if view.number else None
 
 
 def news_of_the_next(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
-    """The next view, as nobody decided it: with the right founding it is taken on trust."""
+    """The next view, as nobody decided it: with the right cluster id it is taken on trust."""
     view = liar.view_of(hearer)
     if not view.number:
         return None
     kept = [life for life in view.members if liar.chance.random() < 0.5 and life.node != liar.me.node]
     lives = liar.chance.choice(([liar.me], sorted([*kept, liar.me]), kept or [liar.me]))
-    return [_news(liar, view.number + liar.chance.randint(1, 2), founding=view.founding, lives=lives)]
+    return [_news(liar, view.number + liar.chance.randint(1, 2), cluster_id=view.cluster_id, lives=lives)]
 
 
 # -- votes
@@ -242,7 +243,7 @@ def _promise(liar: Speaker, hearer: Origin, round_: int, node: int) -> Promise:
         accepted_node=liar.me.node,
         members=members,
         forbidden=b"",
-        founding=view.founding,
+        cluster_id=view.cluster_id,
     )
 
 
@@ -283,7 +284,7 @@ def _votes(liar: Speaker, hearer: Origin, round_: int, node: int) -> list[Messag
             node=me.node,
             members=members,
             forbidden=b"",
-            founding=view.founding,
+            cluster_id=view.cluster_id,
         ),
     ]
 
@@ -378,17 +379,20 @@ def _other(liar: Speaker, hearer: Origin) -> Origin | None:
 
 
 def asks_for_anything(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
-    """NEED of all that ever was, and more."""
+    """FETCH of all that ever was, and more."""
     origins = [*sorted(liar.rows), Origin(INVENTED, 1), RING]
     node, incarnation = liar.chance.choice(origins)
     first = liar.chance.choice((1, 1, 2**63))
-    return [pack_message(Need(node=node, incarnation=incarnation, first=first, last=U64 - 1))]
+    return [pack_message(Fetch(node=node, incarnation=incarnation, first=first, last=U64 - 1))]
 
 
-def has_gaps(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
-    """GAP of every origin, to whoever asked and who did not."""
-    floor = liar.chance.choice((1, 10, U64 - 1))
-    gaps = (Gap(node=each.node, incarnation=each.incarnation, floor=floor) for each in sorted(liar.rows))
+def has_trimmed_all(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
+    """TRIMMED of every origin, to whoever asked and who did not."""
+    trimmed_to = liar.chance.choice((1, 10, U64 - 1))
+    gaps = (
+        Trimmed(node=each.node, incarnation=each.incarnation, trimmed_to=trimmed_to)
+        for each in sorted(liar.rows)
+    )
     return [pack_message(each) for each in gaps]
 
 
@@ -406,7 +410,7 @@ def snapshots_that_break(liar: Speaker, hearer: Origin, told: Told) -> list[byte
     """It has what no log holds. Who asks for its snapshot is given one that does not have its digest."""
     told.ready = True
     last = told.rows[liar.me].sequence if liar.me in told.rows else 0
-    told.rows[liar.me] = FrontierRow(*liar.me, last + 5, 5, floor=last + 5)
+    told.rows[liar.me] = FrontierRow(*liar.me, last + 5, 5, trimmed_to=last + 5)
     return []
 
 
@@ -414,7 +418,7 @@ def alone_ahead(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None
     """It is READY, has updates that no log holds, and nothing else: to take its snapshot would lose all."""
     told.ready = True
     told.rows.clear()
-    told.rows[liar.me] = FrontierRow(*liar.me, 1000, 5, floor=1000)
+    told.rows[liar.me] = FrontierRow(*liar.me, 1000, 5, trimmed_to=1000)
     return []
 
 
@@ -429,7 +433,7 @@ def broken_snapshot(liar: Speaker, hearer: Origin) -> list[bytes]:
     digest = (liar.initial_digest + sum(row.digest for row in rows)) % U64
     meta = SnapshotMeta(frontier=pack_frontier(rows), digest=digest)
     chunk = pack_frame(FrameType.SNAPSHOT_CHUNK, bytes(4 * liar.weights))
-    return [pack_message(meta), chunk, pack_message(SnapshotEnd(words="", tail=0))]
+    return [pack_message(meta), chunk, pack_message(SnapshotEnd(reason="", tail=0))]
 
 
 def fitting_snapshot(liar: Speaker, hearer: Origin) -> list[bytes]:
@@ -441,7 +445,7 @@ def fitting_snapshot(liar: Speaker, hearer: Origin) -> list[bytes]:
     rows[liar.me] = FrontierRow(*liar.me, last + 5, mine)
     meta = SnapshotMeta(frontier=pack_frontier(list(rows.values())), digest=0)
     chunk = pack_frame(FrameType.SNAPSHOT_CHUNK, weights)
-    return [pack_message(meta), chunk, pack_message(SnapshotEnd(words="", tail=0))]
+    return [pack_message(meta), chunk, pack_message(SnapshotEnd(reason="", tail=0))]
 
 
 # -- other words
@@ -454,8 +458,7 @@ def farewells(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
 
 def begins_a_ring(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """RING_BEGIN in a run that has none."""
-    order = pack_order([liar.me.node, hearer.node])
-    begin = RingBegin(view=liar.view.number + 1, attempt=1, round=1, order=order, digest=0)
+    begin = RingBegin(view=liar.view.number + 1, generation=1, round=1, digest=0)
     return [pack_message(begin)]
 
 
@@ -510,7 +513,7 @@ _KINDS: Final = (
     Kind(unfitting_updates),  # not looked at by a node whose log has no room
     Kind(broken_updates, named=True),
     Kind(asks_for_anything),
-    Kind(has_gaps),
+    Kind(has_trimmed_all),
     Kind(asks_for_snapshots),
     Kind(snapshots_unasked),
     Kind(snapshots_that_break, often=True, answer=broken_snapshot),

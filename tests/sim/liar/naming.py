@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Final, Protocol
 
 from p2psgd.core.frontier import Origin
+from p2psgd.wire.reject import RejectCode
 from tests.sim.faults import Liar as Scheme
 from tests.sim.ledger import label
 from tests.sim.liar.lies import LIES
@@ -15,7 +16,12 @@ from tests.sim.outcome import Violation
 
 HEARD_MIN: Final = 35  # times on one link and in one view: to send the view that it claims, a liar has up to
 # five failure timeouts, and new ones if that number is decided meanwhile
-NOT_FOR_LYING: Final = {"silent", "slow", "superseded", "duplicate"}
+NOT_FOR_LYING: Final = {
+    RejectCode.SILENT,
+    RejectCode.SLOW,
+    RejectCode.SUPERSEDED,
+    RejectCode.DUPLICATE,
+}
 
 
 class World(Protocol):
@@ -52,10 +58,10 @@ class Naming:
                 words = f"{label(hearer)} has heard {HEARD_MIN} times: {lie}, and nobody says who lies"
                 raise Violation("unnamed", words)
 
-    def dropped(self, reason: str) -> None:
+    def dropped(self, code: RejectCode) -> None:
         """An honest node has closed its link to a liar."""
-        self._world.see(f"liar dropped: {reason}")
-        self._named |= reason not in NOT_FOR_LYING
+        self._world.see(f"liar dropped: {code.label}")
+        self._named |= code not in NOT_FOR_LYING
 
     def admitted(self, liar: Scheme) -> None:
         """A liar has become a member."""

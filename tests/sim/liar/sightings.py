@@ -17,7 +17,7 @@ MUST_OCCUR: Final = (
     "a liar is gone",
     "liar dropped: checksum",
     "liar dropped: digest",
-    "liar dropped: founding",
+    "liar dropped: cluster id",
     "liar dropped: forbidden",
     "liar dropped: identity",
     "liar dropped: message",

@@ -26,20 +26,20 @@ class Told:
 
     rows: dict[Origin, FrontierRow]
     view: int
-    founding: int
+    cluster_id: int
     ready: bool
     confirmed: dict[int, ConfirmedRow]
-    unwanted: set[int]
+    evict_requests: set[int]
 
     def pack(self) -> bytes:
         """The frame."""
         status = Status(
             frontier=pack_frontier(list(self.rows.values())),
             view=self.view,
-            founding=self.founding,
+            cluster_id=self.cluster_id,
             ready=self.ready,
             confirmed=pack_confirmed(list(self.confirmed.values())),
-            unwanted=pack_nodes(self.unwanted),
+            evict_requests=pack_nodes(self.evict_requests),
             loop_lag_ms=0,
             ring=b"",
         )

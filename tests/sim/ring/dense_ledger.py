@@ -77,7 +77,7 @@ class DenseLedger:
         self.updates += share.whole
 
     def sum_up(self, order: Sequence[Origin], given: Mapping[Origin, Share]) -> Sums:
-        """What the shares add up to that the members of a ring have given to one round of one attempt."""
+        """What the shares add up to that the members of a ring have given to one round of one generation."""
         shares = [given.get(life) for life in order]
         first = next((share for share in shares if share is not None), None)
         if first is None:

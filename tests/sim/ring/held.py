@@ -20,11 +20,11 @@ def check_held(daemon: Daemon) -> None:
     if ring is None or not isinstance(ring.rounds, SparseRounds):
         return
     rounds, me = ring.rounds, label(daemon.me)
-    if ring.attempt is None:
+    if ring.generation is None:
         if rounds._given or rounds._waiting:
-            raise Violation("R6", f"{me} is in no attempt and holds shares of others")
+            raise Violation("R6", f"{me} is in no generation and holds shares of others")
         return
-    strangers = [each for each in rounds._given if each not in ring.attempt.order]
+    strangers = [each for each in rounds._given if each not in ring.generation.order]
     if strangers:
         raise Violation("R6", f"{me} holds a share of {label(strangers[0])}, which is not in the ring")
     by_round: dict[tuple[int, int], int] = {}

@@ -62,7 +62,7 @@ class Liveness:
 
     def behind(self) -> str | None:
         """Who has not yet completed as many rounds as it must, or with what it had given before. Its number
-        of rounds does not tell that: who joins an attempt takes over those completed without it.
+        of rounds does not tell that: who joins a generation takes over those completed without it.
         """
         core = self._core()
         if len(core) < 2:

@@ -23,7 +23,9 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         ANY_DIGEST,
     ),
     "runs-without-being-ready": (Edit(ring, "Ring._is_fit", "self._node.ready and", ""),),
-    "attempt-number-used-again": (Edit(ring, "Ring._try_to_begin", "number = 1 + max(", "number = max(1, "),),
+    "generation-number-used-again": (
+        Edit(ring, "Ring._try_to_begin", "number = 1 + max(", "number = max(1, "),
+    ),
     "first-round-by-the-head-alone": (
         Edit(
             ring,
@@ -34,7 +36,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     # stopping
     "goes-on-after-a-link-was-lost": (
-        Edit(ring, "Ring.unlink", "if self.attempt is not None and peer in", "if False and peer in"),
+        Edit(ring, "Ring.unlink", "if self.generation is not None and peer in", "if False and peer in"),
     ),
     "goes-on-in-another-view": (
         Edit(ring, "Ring.look", "self.stop(StopReason.VIEW, now, tell=False)", "pass"),
@@ -45,7 +47,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
     "others-parts-kept": (Edit(sparse, S + "stop", "self._given.clear()", "pass"),),
     "own-share-dropped-at-stop": (Edit(sparse, S + "stop", "self._waiting.clear()", "self._own.drop()"),),
     "follower-stays-silent": (
-        Edit(sparse, S + "stop", "self._attempt, self._followed = None, False", "self._attempt = None"),
+        Edit(sparse, S + "stop", "self._generation, self._followed = None, False", "self._generation = None"),
         Edit(
             sparse,
             S + "_try_to_complete",
@@ -58,8 +60,8 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             sparse,
             S + "_try_to_complete",
-            "not all(self._has_share_of(member) for member in attempt.order)",
-            "sum(self._has_share_of(member) for member in attempt.order) < len(attempt.order) - 1",
+            "not all(self._has_share_of(member) for member in generation.order)",
+            "sum(self._has_share_of(member) for member in generation.order) < len(generation.order) - 1",
         ),
         Edit(
             sparse,
@@ -68,10 +70,10 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
             "in getattr(round_given.get(member), 'parts', ()):",
         ),
     ),
-    "passed-on-to-whose-it-is": (Edit(sparse, S + "_enqueue", "if member != attempt.right:", "if True:"),),
+    "passed-on-to-whose-it-is": (Edit(sparse, S + "_enqueue", "if member != generation.right:", "if True:"),),
     "not-passed-on-when-credit-is-short": (Edit(sparse, S + "drained", "self._push()", "pass"),),
     "delivered-in-order-of-arrival": (
-        Edit(sparse, S + "_try_to_complete", "in sorted(attempt.order):", "in round_given:"),
+        Edit(sparse, S + "_try_to_complete", "in sorted(generation.order):", "in round_given:"),
     ),
     "own-share-delivered": (
         Edit(
@@ -123,30 +125,30 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             dense,
             D + "stop",
-            "self._attempt = self._round = self._outgoing = None",
-            "self._attempt = self._round = self._outgoing = None; self._drop_share()",
+            "self._generation = self._round = self._outgoing = None",
+            "self._generation = self._round = self._outgoing = None; self._drop_share()",
         ),
     ),
-    "sums-kept-over-attempts": (
+    "sums-kept-over-generations": (
         Edit(
             dense,
             D + "stop",
-            "self._attempt = self._round = self._outgoing = None",
-            "self._attempt = self._outgoing = None",
+            "self._generation = self._round = self._outgoing = None",
+            "self._generation = self._outgoing = None",
         ),
         Edit(
             dense,
             D + "begin",
-            "self._begin_round(attempt, now)",
-            "self._round or self._begin_round(attempt, now)",
+            "self._begin_round(generation, now)",
+            "self._round or self._begin_round(generation, now)",
         ),
     ),
-    "dense-frames-of-old-attempts-accepted": (
+    "dense-frames-of-old-generations-accepted": (
         Edit(
             dense,
             D + "_is_current",
-            "return attempt is not None and (peer.origin, view, number) == (",
-            "return attempt is not None and (peer.origin, attempt.view, attempt.number) == (",
+            "return generation is not None and (peer.origin, view, number) == (",
+            "return generation is not None and (peer.origin, generation.view, generation.number) == (",
         ),
         Edit(formation, "Formation._unlike", "if busy:", "if False:"),
     ),

@@ -13,7 +13,7 @@ from tests.sim.agreement import Agreement
 from tests.sim.ledger import label
 from tests.sim.outcome import Violation
 from tests.sim.ring.dense_ledger import Sums
-from tests.sim.ring.standing import AttemptId, Standing
+from tests.sim.ring.standing import GenerationId, Standing
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
@@ -70,7 +70,7 @@ class Openings:
         if standing.contributed:
             raise Violation("R1", f"{what}, to which it has given a share")
         view = replica.membership.view
-        for other in self._world.living() if standing.attempt is None else ():
+        for other in self._world.living() if standing.generation is None else ():
             there = other.me in view and other.replica.membership.view.number == view.number
             if there and other.standing().done >= number:
                 raise Violation("R1", f"{what}, which {label(other.me)} has completed in the same view")
@@ -89,7 +89,7 @@ class Openings:
         self._completed[daemon.me] = rows_of(daemon.replica)
 
     def check_basis(
-        self, of: AttemptId, order: tuple[Origin, ...], number: int, digest: int, rows: Rows
+        self, of: GenerationId, order: tuple[Origin, ...], number: int, digest: int, rows: Rows
     ) -> None:
         """R2: as long as nobody has joined since their trainers began, all shares of a round are computed on
         the weights that it begins with, but for what others have completed without these. Newcomers may have

@@ -1,6 +1,6 @@
 """What must hold of the ring after every event: R1 to R7 of README.md.
 
-Looks at each node's standing before and after an event, and keeps for each attempt what its rounds began
+Looks at each node's standing before and after an event, and keeps for each generation what its rounds began
 with: within one, all members go through the same replicas.
 """
 
@@ -20,7 +20,7 @@ from tests.sim.ring.dense_ledger import DenseBook, DenseLedger, Share, Sums
 from tests.sim.ring.held import check_held
 from tests.sim.ring.openings import Openings, Rows, rows_of
 from tests.sim.ring.sightings import RingSightings
-from tests.sim.ring.standing import AttemptId, Standing
+from tests.sim.ring.standing import GenerationId, Standing
 from tests.sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class World(Protocol):
     def now(self) -> float: ...
     def living(self) -> list[Daemon]: ...
     def see(self, what: str, times: int = 1) -> None: ...
-    def attempt_begun(self, head: Daemon) -> None: ...
+    def generation_begun(self, head: Daemon) -> None: ...
 
 
 @dataclass(slots=True)
 class _Course:
-    """How one attempt went: by the number of rounds done, the digest that all members must have then, and
+    """How one generation went: by the number of rounds done, the digest that all members must have then, and
     what is in those weights; in a dense ring by round, the shares that went into it and their sums.
     """
 
@@ -62,7 +62,7 @@ class RingRules:
         self._agreement = agreement
         self._ledger = ledger
         self._dense = ledger if isinstance(ledger, DenseLedger) else None
-        self._courses: dict[AttemptId, _Course] = {}
+        self._courses: dict[GenerationId, _Course] = {}
         self._before: dict[Origin, Standing] = {}
         self._last_sums: dict[Origin, tuple[int, Sums]] = {}  # by life: its last round, what that came to
         self._openings = Openings(world, agreement, self._last_sums)
@@ -87,7 +87,7 @@ class RingRules:
                 daemon, event, after, kept=before is not None and before.done == after.done and not refused
             )
             self._note_share(daemon.me, after)
-        if isinstance(event, TimePassed) and after.attempt is None:
+        if isinstance(event, TimePassed) and after.generation is None:
             self._note_minority(daemon)
         for effect in effects:
             if isinstance(effect, OpenRound):
@@ -96,8 +96,8 @@ class RingRules:
                 self.sightings.refused(effect)
 
     def _note_share(self, life: Origin, standing: Standing) -> None:
-        """What a life has given whole goes into the round under way in its attempt; in others it may go into
-        another one, long before a member that was cut off completes this.
+        """What a life has given whole goes into the round under way in its generation; in others it may go
+        into another one, long before a member that was cut off completes this.
         """
         share = None if self._dense is None else self._dense.pending.get(life)
         if share is not None and share.whole and standing.id is not None:
@@ -114,13 +114,14 @@ class RingRules:
     def died(self, daemon: Daemon) -> None:
         """A node's life has ended."""
         standing = self._before.get(daemon.me)
-        if standing is None or standing.attempt is None or standing.id is None:
+        if standing is None or standing.generation is None or standing.id is None:
             return
         begun = self._courses[standing.id].first == standing.done + 1
         given = any(
-            each.me in standing.attempt.order and each.standing().contributed for each in self._world.living()
+            each.me in standing.generation.order and each.standing().contributed
+            for each in self._world.living()
         )
-        if standing.attempt.place == 0 and begun and not given:
+        if standing.generation.place == 0 and begun and not given:
             self._world.see("ring: head died between RING_BEGIN and the first share")
 
     def _follow(self, daemon: Daemon, event: Event, before: Standing | None, after: Standing) -> None:
@@ -138,7 +139,7 @@ class RingRules:
             if id_before is None:
                 self.sightings.completed_apart(daemon, event)
             else:
-                assert before.attempt is not None
+                assert before.generation is not None
                 if after.done != before.done + 1:
                     raise Violation("R4", f"{me} went from round {before.done} to {after.done} in one event")
                 self._complete(daemon, id_before, after.done)
@@ -152,21 +153,23 @@ class RingRules:
 
     def _begin(self, daemon: Daemon, event: Event, after: Standing) -> None:
         """R2 and R4: all begin with the same, which holds whatever a member has completed."""
-        attempt, me = after.attempt, label(daemon.me)
-        assert attempt is not None
+        generation, me = after.generation, label(daemon.me)
+        assert generation is not None
         assert after.id is not None
         course = self._courses.get(after.id)
         digest = daemon.replica.lattice.digest
         if course is None:
-            course = self._courses[after.id] = _Course(attempt.order, after.done + 1)
+            course = self._courses[after.id] = _Course(generation.order, after.done + 1)
             course.digests[after.done], course.rows[after.done] = digest, rows_of(daemon.replica)
             if not daemon.replica.ready:
                 raise Violation("R1", f"{me} begins {after.id}, and is not ready")
             self._check_members(daemon, course)
             self.sightings.begun(daemon, after)
-            self._world.attempt_begun(daemon)
-        if attempt.order != course.order:
-            raise Violation("R2", f"{me} runs {after.id} in the order {attempt.order}, others {course.order}")
+            self._world.generation_begun(daemon)
+        if generation.order != course.order:
+            raise Violation(
+                "R2", f"{me} runs {after.id} in the order {generation.order}, others {course.order}"
+            )
         if after.done + 1 != course.first:
             words = f"{me} begins {after.id} with round {after.done + 1}, others with {course.first}"
             raise Violation("R2", words)
@@ -183,13 +186,13 @@ class RingRules:
                 words = f"{label(daemon.me)} begins round {course.first}, which {label(other.me)},"
                 raise Violation("R4", f"{words} a member as well, has completed")
 
-    def _check_digest(self, daemon: Daemon, of: AttemptId, course: _Course, done: int) -> None:
+    def _check_digest(self, daemon: Daemon, of: GenerationId, course: _Course, done: int) -> None:
         digest = daemon.replica.lattice.digest
         if digest != course.digests.setdefault(done, digest):
             words = f"{label(daemon.me)} has other weights than others after round {done}"
-            raise Violation("R2", f"{words} in attempt {of.number} of view {of.view}")
+            raise Violation("R2", f"{words} in generation {of.number} of view {of.view}")
 
-    def _complete(self, daemon: Daemon, of: AttemptId, done: int) -> None:
+    def _complete(self, daemon: Daemon, of: GenerationId, done: int) -> None:
         course = self._courses[of]
         first = done not in course.digests
         self._openings.complete(daemon)
@@ -216,7 +219,7 @@ class RingRules:
             words = f"{label(daemon.me)} has given {given} updates to rounds, and completes round {done}"
             raise Violation("R5", f"{words} with {has} of them")
 
-    def _check_begun_with(self, of: AttemptId, course: _Course, done: int) -> None:
+    def _check_begun_with(self, of: GenerationId, course: _Course, done: int) -> None:
         digest = course.digests.get(done - 1)
         if digest is not None:
             self._openings.check_basis(of, course.order, done, digest, course.rows[done - 1])

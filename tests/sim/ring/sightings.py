@@ -8,7 +8,7 @@ from p2psgd.core.effects import LogEvent, RejectContribution
 from p2psgd.core.events import Event, FrameReceived, LinkClosed, LinkOpened, RingChunk, UpdateBody
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import RingBucket
-from tests.sim.ring.standing import AttemptId, Standing
+from tests.sim.ring.standing import GenerationId, Standing
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
@@ -23,8 +23,8 @@ MUST_OCCUR: Final = (
     "ring: late trainer evicted",
     "ring: silent member evicted",
     "ring: minority stands still",
-    "ring: attempt stopped by a lost link",
-    "ring: attempt after a neighbour's link was lost",
+    "ring: generation stopped by a lost link",
+    "ring: generation after a neighbour's link was lost",
     "ring: head died between RING_BEGIN and the first share",
     "ring: joiner between rounds",
     "ring: mismatch refused",
@@ -53,26 +53,26 @@ class RingSightings:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._tried: dict[int, list[tuple[AttemptId, tuple[Origin, ...]]]] = {}  # by round under way
-        self._completed: dict[int, AttemptId] = {}
+        self._tried: dict[int, list[tuple[GenerationId, tuple[Origin, ...]]]] = {}  # by round under way
+        self._completed: dict[int, GenerationId] = {}
         self._last_order: tuple[Origin, ...] = ()
-        self._cut_off: set[int] = set()  # views in which an attempt ended with a link
+        self._cut_off: set[int] = set()  # views in which a generation ended with a link
 
     def begun(self, daemon: Daemon, standing: Standing) -> None:
-        """The first node of an attempt begins."""
-        attempt, of = standing.attempt, standing.id
-        assert attempt is not None
+        """The first node of a generation begins."""
+        generation, of = standing.generation, standing.id
+        assert generation is not None
         assert of is not None
-        if self._last_order and standing.done and not set(attempt.order) <= set(self._last_order):
+        if self._last_order and standing.done and not set(generation.order) <= set(self._last_order):
             self._world.see("ring: joiner between rounds")
         if of.view in self._cut_off:
-            self._world.see("ring: attempt after a neighbour's link was lost")
+            self._world.see("ring: generation after a neighbour's link was lost")
             self._cut_off.discard(of.view)
-        self._last_order = attempt.order
-        self._tried.setdefault(standing.done + 1, []).append((of, attempt.order))
+        self._last_order = generation.order
+        self._tried.setdefault(standing.done + 1, []).append((of, generation.order))
 
-    def completed(self, daemon: Daemon, of: AttemptId, order: tuple[Origin, ...], done: int) -> None:
-        """The first node of an attempt completes a round."""
+    def completed(self, daemon: Daemon, of: GenerationId, order: tuple[Origin, ...], done: int) -> None:
+        """The first node of a generation completes a round."""
         self._world.see("ring: round")
         if any(each.me in order and not each.ring_trainer.attached for each in self._world.living()):
             self._world.see("ring: round with a follower")
@@ -87,10 +87,10 @@ class RingSightings:
         self._tried.setdefault(done + 1, []).append((of, order))
 
     def stopped(self, daemon: Daemon, event: Event, before: Standing) -> None:
-        """A node's attempt ended."""
+        """A node's generation ended."""
         assert before.id is not None
         if isinstance(event, LinkClosed | LinkOpened):
-            self._world.see("ring: attempt stopped by a lost link")
+            self._world.see("ring: generation stopped by a lost link")
             self._cut_off.add(before.id.view)
 
     def completed_apart(self, daemon: Daemon, event: Event) -> None:

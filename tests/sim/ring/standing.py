@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from p2psgd.core.replica import Replica
-from p2psgd.core.ring.rounds import Attempt
+from p2psgd.core.ring.rounds import Generation
 
 
-class AttemptId(NamedTuple):
-    """One attempt of all."""
+class GenerationId(NamedTuple):
+    """One generation of all."""
 
     view: int
     number: int
@@ -18,20 +18,20 @@ class AttemptId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`attempt` is None while the node is idle; `done` is its last round."""
+    """`generation` is None while the node is idle; `done` is its last round."""
 
-    attempt: Attempt | None
+    generation: Generation | None
     done: int
     contributed: bool
 
     @property
-    def id(self) -> AttemptId | None:
-        """Of the attempt under way."""
-        return None if self.attempt is None else AttemptId(self.attempt.view, self.attempt.number)
+    def id(self) -> GenerationId | None:
+        """Of the generation under way."""
+        return None if self.generation is None else GenerationId(self.generation.view, self.generation.number)
 
 
 def standing_of(replica: Replica) -> Standing:
     """Now."""
     ring = replica.ring
     assert ring is not None
-    return Standing(ring.attempt, ring.rounds.done, ring.rounds.contributed)
+    return Standing(ring.generation, ring.rounds.done, ring.rounds.contributed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from p2psgd.core.events import RingChunk, RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.frames import FrameType
-from p2psgd.wire.messages import RingBegin, RingBucket, parse_order
+from p2psgd.wire.messages import RingBegin, RingBucket
 from p2psgd.wire.ring_messages import (
     RESULT_HOP,
     BucketContributed,
@@ -47,7 +47,7 @@ def describe_update(body: bytes) -> str:
     header, rest = parse_ring_update(body)
     what = f"part {header.part + 1} of {header.parts}" if header.parts else "nothing"
     who = f"of node {header.node}, {len(rest)} bytes"
-    return f"[{header.view}.{header.attempt}] round {header.round}: {what} {who}"
+    return f"[{header.view}.{header.generation}] round {header.round}: {what} {who}"
 
 
 def describe_chunk(body: bytes) -> str:
@@ -55,7 +55,7 @@ def describe_chunk(body: bytes) -> str:
     header, numbers = parse_ring_chunk(body + b"\0")
     hop = "result" if header.hop == RESULT_HOP else f"hop {header.hop}"
     what = f"bucket {header.bucket} {hop} at {header.offset}, {len(numbers) - 1} bytes"
-    return f"[{header.view}.{header.attempt}] round {header.round}: {what} of {header.contributors} nodes"
+    return f"[{header.view}.{header.generation}] round {header.round}: {what} of {header.contributors} nodes"
 
 
 def describe_bucket(bucket: RingBucket) -> str:
@@ -64,12 +64,12 @@ def describe_bucket(bucket: RingBucket) -> str:
     what = (
         f"bucket {bucket.bucket}{hop} kind {bucket.kind} at {bucket.offset} of {bucket.count} {bucket.shape}"
     )
-    return f"[{bucket.view}.{bucket.attempt}] round {bucket.round}: {what}"
+    return f"[{bucket.view}.{bucket.generation}] round {bucket.round}: {what}"
 
 
 def describe_begin(begin: RingBegin) -> str:
     """A RING_BEGIN."""
-    return f"RING_BEGIN [{begin.view}.{begin.attempt}] round {begin.round} {list(parse_order(begin.order))}"
+    return f"RING_BEGIN [{begin.view}.{begin.generation}] round {begin.round}"
 
 
 def describe_state(packed: bytes | RingState | None) -> str:
@@ -79,7 +79,7 @@ def describe_state(packed: bytes | RingState | None) -> str:
     state = parse_ring_state(packed) if isinstance(packed, bytes) else packed
     flags = ("running", state.running), ("active", state.active), ("contributed", state.contributed)
     words = " ".join(word for word, flag in flags if flag)
-    return f" ring {state.attempt} done {state.round} {words}"
+    return f" ring {state.generation} done {state.round} {words}"
 
 
 def _name(origin: Origin) -> str:

@@ -17,7 +17,7 @@ from p2psgd.wire.update import OwnUpdateMade
 from tests.sim.faults import Mismatched, OfTrainer, TrainerAway, TrainerSlow
 from tests.sim.outcome import Violation
 from tests.sim.ring.work import RingWork
-from tests.sim.trainer import STEP_MAX, World
+from tests.sim.trainer import MAGNITUDE_MAX, World
 
 if TYPE_CHECKING:
     from tests.sim.daemon import Daemon
@@ -132,7 +132,7 @@ class RingTrainer:
             free -= indices
             words = np.array([index << 1 | chance.getrandbits(1) for index in sorted(indices)], np.uint32)
             payload = codec.encode(words, scenario.weights)
-            updates.append(OwnUpdateMade(self.updates, chance.randint(1, STEP_MAX), payload, words))
+            updates.append(OwnUpdateMade(self.updates, chance.randint(1, MAGNITUDE_MAX), payload, words))
         return tuple(updates)
 
     def _buckets(self) -> list[BucketContributed]:
