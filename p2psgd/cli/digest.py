@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from pydantic import ValidationError
-
 from p2psgd.base import formatting
 from p2psgd.base.formatting import printable
 from p2psgd.ipc.client import ControlClient
 from p2psgd.observe.digest import Difference, DigestReport, PeerReport
-from p2psgd.observe.status import ScrubStatus, Verdict, does_not_fit
+from p2psgd.observe.status import ScrubStatus, Verdict, read_part
 
 SCRUB_TIMEOUTS: Final = 12  # to wait for one; it takes 2.4 of a loop that is not late
 POLL_S: Final = 0.05
@@ -37,11 +35,7 @@ def scrub_and_report(client: ControlClient, *, failure_timeouts: float = SCRUB_T
 
 
 def _ask(client: ControlClient, *, scrub: bool) -> DigestReport:
-    fields = client.request("digest", scrub=scrub)["digest"]
-    try:
-        return DigestReport.model_validate(fields)
-    except ValidationError as error:
-        raise does_not_fit("digest report", fields, error) from None
+    return read_part(DigestReport, client.request("digest", scrub=scrub)["digest"], "digest report")
 
 
 def _with_scrub(report: DigestReport, *, clean: bool | None) -> DigestReport:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from pydantic import ValidationError
-
 from p2psgd.base import formatting
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import printable
 from p2psgd.ipc.client import ControlClient
 from p2psgd.node.removal import Standing, is_removed
-from p2psgd.observe.status import ViewStatus, does_not_fit, read_status
+from p2psgd.observe.status import ViewStatus, read_part, read_status
 
 WAIT_TIMEOUTS: Final = 12  # as long as a peer is away before it counts as gone
 POLL_S: Final = 0.1
@@ -49,11 +47,7 @@ def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
 
 
 def _ask(client: ControlClient, node: str) -> Standing:
-    fields = client.request("member", id=node)["member"]
-    try:
-        return Standing.model_validate(fields)
-    except ValidationError as error:
-        raise does_not_fit("answer", fields, error) from None
+    return read_part(Standing, client.request("member", id=node)["member"], "answer")
 
 
 def _missing(view: ViewStatus) -> str:

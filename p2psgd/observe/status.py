@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
@@ -77,6 +77,9 @@ class Part(BaseModel):
     """A part of a status. Keys of a later version are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+PartT = TypeVar("PartT", bound=Part)
 
 
 class BitCounts(Part):
@@ -517,19 +520,19 @@ def dense_ratio(weights: int, sent_bytes: int) -> float | None:
 
 def read_status(fields: object) -> NodeStatus:
     """Return the status that a daemon has sent; UsageError if it does not fit this version."""
+    return read_part(NodeStatus, fields, "status")
+
+
+def read_part(model: type[PartT], fields: object, what: str) -> PartT:
+    """Return an answer of a daemon; UsageError if it does not fit this version."""
     try:
-        return NodeStatus.model_validate(fields)
+        return model.model_validate(fields)
     except ValidationError as error:
-        raise does_not_fit("status", fields, error) from None
-
-
-def does_not_fit(what: str, fields: object, error: ValidationError) -> UsageError:
-    """Return the error for an answer that a daemon of another version has given."""
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     version = fields.get("version") if isinstance(fields, Mapping) else None
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, first["loc"])) or what
     words = formatting.printable(f"{place}: {first['msg']}; it is version {version or 'unknown'}")
-    return UsageError(
+    raise UsageError(
         f"the daemon's {what} does not fit this p2psgd, {__version__} ({words:.200}): ask with its own",
         ExitCode.CONFIGURATION,
     )

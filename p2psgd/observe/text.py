@@ -90,7 +90,8 @@ def status_lines(status: NodeStatus, rates: Rates | None = None) -> list[Line]:
 
 def _lines(status: NodeStatus, rates: Rates | None) -> Iterator[Line]:
     yield Line("state", status.state)
-    yield from (Line("note", note, Grade.WARN) for note in notes(status))
+    elsewhere = {status.not_ready, status.stall.words if status.stall else ""}  # in lines of their own below
+    yield from (Line("note", note, Grade.WARN) for note in notes(status) if note not in elsewhere)
     yield Line("run", _run(status))
     yield Line("fingerprint", status.run.fingerprint if status.run else "")
     yield Line("listens", _listens(status))

@@ -53,6 +53,21 @@ def test_waits_and_alarms_are_notes_in_plain_words() -> None:
     assert "note        for node-1 to come back\nnote        coordinate 7 passed 2^23" in text
 
 
+def test_what_the_node_waits_for_is_no_note_if_it_has_a_line_of_its_own() -> None:
+    words = "waiting to be admitted"
+    told = status(ready=False, not_ready=words, waits=words, trainer=trainer(waits=words))
+    assert render_status(told).count(words) == 1
+    stall = {"words": "the log is full", "since_s": 125.0}
+    text = render_status(status(stall=stall, trainer=trainer(waits="the log is full")))
+    assert text.count("the log is full") == 1
+    assert line(text, "stalled") == "stalled     for 2 min 5 s: the log is full"
+
+
+def test_a_crash_is_told_while_there_is_no_other_trainer() -> None:
+    assert "it crashed" in render_status(status(trainer=trainer(attached=False, crash="it crashed")))
+    assert "it crashed" not in render_status(status(trainer=trainer(crash="it crashed")))
+
+
 def test_dropped_frames_are_counted_by_reason() -> None:
     text = render_status(status(dropped={"payload": 1, "crc": 1_200, "digest": 0}))
     assert line(text, "dropped") == "dropped     crc 1,200, payload 1"
