@@ -48,7 +48,7 @@ def read_whole(store: CheckpointStore, number: int | None) -> Checkpoint:
 
 def render_list(entries: Sequence[Entry]) -> str:
     """A line for each, newest last."""
-    units = {unit_of(entry.meta.rows) for entry in entries if entry.meta}
+    units = {unit_of(entry.meta.frontier) for entry in entries if entry.meta}
     rows = [("number", "written", "rounds" if units == {"round"} else "updates", "size", "")]
     for entry in entries:
         meta = entry.meta
@@ -71,7 +71,7 @@ def render_list(entries: Sequence[Entry]) -> str:
 
 def _updates(meta: CheckpointMeta) -> int:
     """Of all origins; in a dense ring, which has none, rounds."""
-    return sum(map(count_applied, meta.rows))
+    return sum(map(count_applied, meta.frontier))
 
 
 def _time(meta: CheckpointMeta) -> str:

@@ -219,7 +219,7 @@ def _loss(losses: Sequence[float], *, bars: bool) -> str:
     means = [sum(losses[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, span = min(means), (max(means) - min(means)) or 1.0
     curve = "".join(BARS[min(int((mean - low) / span * len(BARS)), len(BARS) - 1)] for mean in means)
-    return f"{curve}  {decimals(losses[0], 3)} to {decimals(losses[-1], 3)}"
+    return f"{curve}  {losses[0]:.3g} to {losses[-1]:.3g}"
 
 
 # ----------------------------------------------------------------------------

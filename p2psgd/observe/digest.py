@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Final, Protocol
+from typing import Final
 
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.read_model import PeerView, ReplicaView
@@ -23,30 +23,17 @@ PEERS_MAX: Final = 256  # an answer must fit into one datagram
 # How much of a run a replica holds, in the words of people: updates, or in a dense ring rounds.
 
 
-class Row(Protocol):
-    """One row of a frontier: of a STATUS, or of a checkpoint."""
-
-    @property
-    def node(self) -> int: ...
-    @property
-    def incarnation(self) -> int: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def steps(self) -> int: ...
-
-
-def count_applied(row: Row) -> int:
+def count_applied(row: FrontierRow) -> int:
     """Return the updates of this origin; of a dense ring, whose row's sequence bears the view too, rounds."""
     return row.steps if is_ring(row) else row.sequence
 
 
-def is_ring(row: Row) -> bool:
+def is_ring(row: FrontierRow) -> bool:
     """Whether this is the one row of a dense ring."""
     return Origin(row.node, row.incarnation) == RING
 
 
-def unit_of(rows: Iterable[Row]) -> str:
+def unit_of(rows: Iterable[FrontierRow]) -> str:
     """Return what is counted there."""
     return "round" if any(map(is_ring, rows)) else "update"
 
