@@ -72,18 +72,25 @@ def check_weights_place(path: Path) -> None:
     check_output(path, "weights")
 
 
+def fetch_replica(client: ControlClient) -> tuple[ReplicaAnswer, NDArray[np.int32]]:
+    """Get a copy of the replica of the daemon that `client` is connected to, and its coordinates."""
+    fields, descriptors = client.exchange(ReplicaRequest())
+    try:
+        answer = check_answer(ReplicaAnswer, fields)
+        if len(descriptors) != 1:
+            raise UsageError(f"the daemon sent {len(descriptors)} descriptors in place of one, its replica")
+        return answer, map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
+    finally:
+        close_descriptors(descriptors)
+
+
 def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
     """Write the replica of the daemon that `client` is connected to; returns how many weights that were, and
     the digest in hex.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    fields, descriptors = client.exchange(ReplicaRequest())
-    try:
-        answer = check_answer(ReplicaAnswer, fields)
-        coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
-    finally:
-        close_descriptors(descriptors)
+    answer, coordinates = fetch_replica(client)
     values = weights_of(coordinates[: answer.weights], mode=answer.mode, quantum_log2=answer.quantum_log2)
     return write_weights(path, values, tensors=answer.tensors), f"{answer.digest:016x}"
 

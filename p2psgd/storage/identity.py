@@ -15,12 +15,24 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from p2psgd.base.errors import ExitCode, UsageError, cannot
 from p2psgd.core.frontier import CHANCE_BITS, INCARNATION_MAX, Origin, next_incarnation, parse_node_id
 from p2psgd.storage.files import FILE_MODE, NODE_NAME, make_directory, replacing
+from p2psgd.wire.messages import U64
 
-_KEYS = {"node", "name", "incarnation"}
+
+class _Known(BaseModel):
+    """The content of node.json."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    node: Annotated[str, Field(pattern="^[0-9a-f]{1,16}$")]
+    name: str
+    incarnation: U64
 
 
 @dataclass
@@ -114,21 +126,14 @@ def _read(path: Path) -> tuple[int, str, int] | None:
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read {path}: {error}", ExitCode.CONFIGURATION) from None
     try:
-        fields = json.loads(text)
-        if not isinstance(fields, dict) or set(fields) != _KEYS:
-            raise ValueError("its keys are not those of a node")
-        node, name, incarnation = int(fields["node"], 16), fields["name"], fields["incarnation"]
-        if (
-            not isinstance(name, str)
-            or type(incarnation) is not int
-            or not 0 <= node < 2**64 > incarnation >= 0
-        ):
-            raise ValueError("a value is out of range")
-    except (ValueError, TypeError) as error:
+        known = _Known.model_validate_json(text)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]["msg"]
         raise UsageError(
-            f"{path} is damaged ({error}): remove the file to make this a new node", ExitCode.CONFIGURATION
+            f"{path} is damaged ({fault:.200}): remove the file to make this a new node",
+            ExitCode.CONFIGURATION,
         ) from None
-    return node, name, incarnation
+    return int(known.node, 16), known.name, known.incarnation
 
 
 def _write(path: Path, fields: dict[str, object]) -> None:

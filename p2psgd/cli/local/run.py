@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-import numpy as np
 from pydantic import ValidationError
 from rich.console import Console
 
@@ -34,11 +33,9 @@ from p2psgd.cli.local.verify import (
     prove,
     who_lacks_what,
 )
-from p2psgd.cli.weights_file import export_weights
+from p2psgd.cli.weights_file import export_weights, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
-from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
-from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
 
@@ -102,19 +99,10 @@ def fetch_compression(daemon: LocalDaemon) -> Compression | None:
     return None
 
 
-def fetch_replica(daemon: LocalDaemon) -> NodeReplica:
+def copy_replica(daemon: LocalDaemon) -> NodeReplica:
     """Get a copy of a node's replica; raises P2psgdError when the daemon is gone or gives something else."""
     with ControlClient(control_path(daemon.directory)) as client:
-        fields, descriptors = client.exchange(ReplicaRequest())
-    try:
-        answer = check_answer(ReplicaAnswer, fields)
-        if len(descriptors) != 1:
-            raise UsageError(
-                f"{daemon.name} sent {len(descriptors)} descriptors instead of one with its replica"
-            )
-        coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
-    finally:
-        close_descriptors(descriptors)
+        answer, coordinates = fetch_replica(client)
     return NodeReplica(
         daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates, answer.weights
     )
@@ -330,11 +318,16 @@ class LocalRun:
         troubles += [lost_sentence(report)] if self._watch.lost else []
         if not (proof or troubles):
             troubles.append("no node knew a run: nothing was trained")
-        elif not any(node["steps"] for node in report["per_node"]):
-            troubles += self._why_nothing_was_trained()
+        elif not (any(node["steps"] for node in report["per_node"]) or self._ended_early):
+            troubles.append("no node has made a step")
         for sentence in troubles:
             _print(self._console, f"failed: {sentence}", style="red")
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
+
+    @property
+    def _ended_early(self) -> bool:
+        """Whether it is no wonder that the built-in trainer has made no step."""
+        return self._plan.recipe is None or self._interruption.requested
 
     def _train(self) -> None:
         """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""
@@ -396,16 +389,10 @@ class LocalRun:
                 return [str(error)]
         return []
 
-    def _why_nothing_was_trained(self) -> list[str]:
-        """Where the built-in trainer has not come to its first mini-batch, unasked."""
-        if self._plan.recipe is None or self._interruption.requested:
-            return []
-        return ["no node has made a step"]
-
     def _replicas(self) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:
             try:
-                yield fetch_replica(daemon)
+                yield copy_replica(daemon)
             except P2psgdError as error:
                 time.sleep(TURN_S)  # until the end of the process, if that is what happened, can be seen
                 self._watch.note_the_dead(COMPARING)
