@@ -197,7 +197,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         bootstrap_expect=membership.bootstrap_expect,
         view=membership.view,
         view_waits=membership.explain(),
-        members=tuple(_member(replica, member, now) for member in replica.other_members),
+        members=tuple(_member(replica, member, now) for member in replica.cluster.other_members),
         peers={
             peer.origin: PeerView(
                 peer.origin,
@@ -225,7 +225,7 @@ def _member(replica: Replica, member: Origin, now: float) -> MemberView:
     heard = acks.heard(member) if peer is None else peer.last_seen
     return MemberView(
         member,
-        replica.name_of(member),
+        replica.cluster.name_of(member),
         linked=peer is not None,
         ready=peer is not None and peer.ready,
         heard_s=None if heard == NEVER else now - heard,
@@ -236,9 +236,11 @@ def _member(replica: Replica, member: Origin, now: float) -> MemberView:
 
 def _relay(replica: Replica, member: Origin, silent_s: float) -> str:
     """Return which linked peer passes on what comes from a member that is not linked, if it is heard of."""
-    relays = (replica.relays.get(member.node), replica.acks.teller(member))
+    relays = (replica.receiver.relays.get(member.node), replica.acks.teller(member))
     linked = [each for each in relays if each is not None and each != member and each in replica.peers]
-    return replica.name_of(linked[0]) if linked and silent_s <= replica.timing.failure_timeout_s else ""
+    return (
+        replica.cluster.name_of(linked[0]) if linked and silent_s <= replica.timing.failure_timeout_s else ""
+    )
 
 
 def _log(replica: Replica) -> LogView:
@@ -246,7 +248,7 @@ def _log(replica: Replica) -> LogView:
     log = replica.log
     held_by = {
         member: log.pinned_bytes(partial(replica.acks.applied, member))
-        for member in replica.retention.holders[:HOLDERS_MAX] or replica.other_members[:MEASURED_MAX]
+        for member in replica.retention.holders[:HOLDERS_MAX] or replica.cluster.other_members[:MEASURED_MAX]
     }
     return LogView(
         updates=len(log),
@@ -256,7 +258,7 @@ def _log(replica: Replica) -> LogView:
         stored_budget_bytes=log.store_budget_bytes,
         pressure=max(log.pressure, replica.retention.fullness),
         holders=[
-            (member.node, replica.name_of(member), held)
+            (member.node, replica.cluster.name_of(member), held)
             for member, held in sorted(held_by.items(), key=lambda row: -row[1])[:HOLDERS_MAX]
             if held
         ],
@@ -287,7 +289,7 @@ def _snapshots(replica: Replica, now: float) -> tuple[SnapshotView, ...]:
     if taking.donor is not None:
         rate = taking.bytes_taken / max(now - taking.began, 1e-3)
         total = 4 * replica.spec.coordinates
-        name = replica.name_of(taking.donor)
+        name = replica.cluster.name_of(taking.donor)
         views.append(SnapshotView(taking.donor.node, name, False, taking.bytes_taken, total, rate))
     return tuple(views)
 

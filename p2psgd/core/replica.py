@@ -195,7 +195,7 @@ class Replica:
         self.names: Mapping[int, str] = known  # what people call nodes, by id
 
     def _compose_receiver(self) -> None:
-        self._receiver = Receiver(
+        self.receiver = Receiver(
             self.cluster,
             self.state,
             node=self.node,
@@ -308,11 +308,6 @@ class Replica:
         return self.node.ready
 
     @property
-    def stalled(self) -> bool:
-        """The log is full of what others have not acknowledged: the trainer must wait."""
-        return self.retention.stalled
-
-    @property
     def may_leave(self) -> bool:
         """After NodeStopping: this node is out of the view, or nobody linked would take it out."""
         view = self.membership.view
@@ -330,29 +325,14 @@ class Replica:
         return self.membership.admitted_in is not None
 
     @property
-    def view_waits(self) -> str:
-        """One sentence: what the next view waits for; empty if there is nothing to decide."""
-        return self.membership.explain()
-
-    @property
     def damaged(self) -> bool:
         """The weights are wrong, and cannot be made anew from checkpoint and log."""
         return self.node.state is NodeState.FETCHING
 
     @property
-    def log_capacity(self) -> int:
-        """Bytes that the log may hold, in memory and on disk."""
-        return self.log.capacity
-
-    @property
     def updates_applied(self) -> int:
         """Updates of all origins that the replica holds."""
         return sum(sequence for _, (sequence, _, _) in self.frontier.items())
-
-    @property
-    def bytes_applied(self) -> int:
-        """Bytes of the frames applied since this incarnation began, own and peers'."""
-        return self.tally.bytes_applied
 
     @property
     def unacknowledged(self) -> int:
@@ -388,20 +368,6 @@ class Replica:
     def congested(self, now: float) -> bool:
         """Every peer that follows us is far behind: the network or the peers carry less than we make."""
         return self._congestion.is_general(self.peers.values(), since=now - self.timing.failure_timeout_s)
-
-    @property
-    def relays(self) -> Mapping[int, Origin]:
-        """By node: the peer that passed on its latest update."""
-        return self._receiver.relays
-
-    @property
-    def other_members(self) -> list[Origin]:
-        """The members of the view but this node."""
-        return self.cluster.other_members
-
-    def name_of(self, origin: Origin) -> str:
-        """What people call this origin's node."""
-        return self.cluster.name_of(origin)
 
     def waiting_for(self) -> str:
         """One sentence: why this node is not READY or its trainer must wait; empty if neither. Whose share a
@@ -460,9 +426,9 @@ class Replica:
         """Do what a frame means. What is checked of each: SPEC.md, 11; VIEWS.md, 23; RINGS.md, 29."""
         match message:
             case UpdateBody():
-                self._receiver.update(peer, message.body, now)
+                self.receiver.update(peer, message.body, now)
             case PeerStatus():
-                self._receiver.status(peer, message, now)
+                self.receiver.status(peer, message, now)
                 if self.ring is not None:
                     self.ring.hear_status(peer, message, now)
             case Fetch():
@@ -580,7 +546,7 @@ class Replica:
             self.status_sender.send(peer, now)
         if peer.barred:
             return
-        self._receiver.ask_for_all(peer, now)
+        self.receiver.ask_for_all(peer, now)
         if self.ring is not None:
             self.ring.drained(peer, now)
 
@@ -630,7 +596,7 @@ class Replica:
         self._push_all(now)
 
     def _tell_of_snapshot(self, now: float) -> None:
-        self._receiver.replaced()
+        self.receiver.replaced()
         self.status_sender.send_to_all(now)
         self._push_all(now)
 
@@ -653,6 +619,6 @@ class Replica:
         self._quarantine.pass_time(now)
         self._checkpoints.try_begin()
         self.server.pass_time(now)
-        self.fetch.pass_time(now, full=self._receiver.lacks_room())
+        self.fetch.pass_time(now, full=self.receiver.lacks_room())
         self.repair.clean(self.frontier, self.peers)
         self.acks.keep({*self.membership.view.members, *self.peers})

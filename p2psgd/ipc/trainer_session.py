@@ -103,14 +103,11 @@ class TrainerState:
 class SessionHost(Protocol):
     """The daemon, as the session sees it. All calls happen on the loop and return at once."""
 
+    name: str  # of the node,
+    node_id: int  # and its id
+
     def share(self) -> tuple[int, int] | None:
         """The part i of n of the data that this node's trainer takes, if it was told."""
-
-    def name(self) -> str:
-        """The node's name."""
-
-    def node_id(self) -> int:
-        """And its id."""
 
     def run(self) -> RunProposal | None:
         """The run that is known, if one is."""
@@ -167,7 +164,7 @@ FIGURES: Final = (
 ENDED: Final = "ended without detaching"
 
 
-class TrainerSession:
+class TrainerSession(Lifecycle[SessionState]):
     """Attaches, serves and releases trainers, whose connections are the listener's.
 
     `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
@@ -184,6 +181,7 @@ class TrainerSession:
         inbox_bytes: int | None = None,
         outbox_bytes: int | None = None,
     ) -> None:
+        super().__init__(SESSION)
         self.attachment: Attachment | None = None  # in the states ATTACHED and REFUSED
         self.connection: Connection | None = None  # there too, and in WAITING
         self.pid = 0  # of its process
@@ -191,7 +189,6 @@ class TrainerSession:
         self.handle: Callable[[Given], object] = _refuse_early
         self.dense: DenseSegments | None = None
         self.script = KeptScript()
-        self._life = Lifecycle(SESSION)
         self._host = host
         self._listener = listener
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -226,17 +223,12 @@ class TrainerSession:
             farewell = pack_refusal("the daemon has stopped")
             self._leave(finished=False, words="was cut off: its daemon has stopped", farewell=farewell)
         self.connection = None
-        self._life.move(SessionState.CLOSED)
+        self.move(SessionState.CLOSED)
         for held in (self._residual, self.dense, self.script):
             if held is not None:
                 held.close()
 
     # -- what the node knows of it
-
-    @property
-    def state(self) -> SessionState:
-        """Whether a trainer is there."""
-        return self._life.state
 
     @property
     def mini_batches(self) -> int:
@@ -249,7 +241,7 @@ class TrainerSession:
         figures = dict(self._figures)
         if figures["waits"]:
             figures["waits"] = self._host.ready() or figures["waits"]
-        if self._life.state is SessionState.WAITING:
+        if self.state is SessionState.WAITING:
             figures["waits"] = self._host.ready()
         return {
             "attached": attached,
@@ -284,14 +276,14 @@ class TrainerSession:
         if self.connection is not None and self.connection.has_closed():
             self._listener.settle(self.connection)
         if self.connection is not None:
-            does = "waits to attach" if self._life.state is SessionState.WAITING else "is attached"
+            does = "waits to attach" if self.state is SessionState.WAITING else "is attached"
             raise TrainerError(f"another trainer (pid {self.pid}) {does} to this daemon: stop it first")
 
     def request_attach(self, connection: Connection, pid: int) -> None:
         """Attach this trainer, now or when the node is ready and what it goes on from is looked through;
         `check_free` comes first.
         """
-        self._life.move(SessionState.WAITING)
+        self.move(SessionState.WAITING)
         self.connection, self.pid = connection, pid
         self._said, self._silent_until = "", 0.0
         self._look()
@@ -300,7 +292,7 @@ class TrainerSession:
         """What `host.ready` says may have changed: look in the next turn of the loop whether the trainer that
         waits is let in, or what it is told.
         """
-        if self._life.state is SessionState.WAITING:
+        if self.state is SessionState.WAITING:
             assert self._loop is not None
             self._look_at(self._loop.call_soon(self._look))
 
@@ -311,7 +303,7 @@ class TrainerSession:
         self._look_due = due
 
     def _look(self) -> None:
-        if self._life.state is not SessionState.WAITING:
+        if self.state is not SessionState.WAITING:
             return
         assert self._loop is not None
         assert self.connection is not None
@@ -339,8 +331,8 @@ class TrainerSession:
             else:
                 self.readiness_changed()
         except BaseException:
-            if self._life.state is SessionState.WAITING:
-                self._life.move(SessionState.DETACHED)
+            if self.state is SessionState.WAITING:
+                self.move(SessionState.DETACHED)
                 self.connection = None
             raise
 
@@ -408,7 +400,7 @@ class TrainerSession:
             raise
         self.attachment = attachment
         self._generation += 1
-        self._life.move(SessionState.ATTACHED)
+        self.move(SessionState.ATTACHED)
         self._finished = False
         self._digest_given = self._host.replica_digest()
         self._watch(self.connection, attachment)
@@ -418,8 +410,8 @@ class TrainerSession:
         """What the trainer must know, for AttachAnswer."""
         return {
             "generation": self._generation + 1,
-            "node": self._host.name(),
-            "node_id": self._host.node_id(),
+            "node": self._host.name,
+            "node_id": self._host.node_id,
             "share": self._host.share(),
             "weights": run.weights,
             "shards": run.shards,
@@ -518,7 +510,7 @@ class TrainerSession:
 
     def _pass_on(self, taken: list[Given]) -> None:
         for given in taken:
-            if self._life.state is SessionState.REFUSED:
+            if self.state is SessionState.REFUSED:
                 return
             self.handle(given)
         if taken:
@@ -549,9 +541,9 @@ class TrainerSession:
         """In ring mode: what the trainer gave does not fit what others gave. Pass no more of it on, and let
         it go in the next turn of the loop; its link raises `words`. The host is not called before.
         """
-        if self._life.state is SessionState.ATTACHED:
+        if self.state is SessionState.ATTACHED:
             assert self._loop is not None
-            self._life.move(SessionState.REFUSED)
+            self.move(SessionState.REFUSED)
             self._loop.call_soon(self._end_refused, self.connection, words)
 
     def _end_refused(self, connection: Connection | None, words: str) -> None:
@@ -685,8 +677,8 @@ class TrainerSession:
         """A connection has ended; if it was the trainer's, so has the trainer."""
         if connection is not self.connection:
             return
-        if self._life.state is SessionState.WAITING:
-            self._life.move(SessionState.DETACHED)
+        if self.state is SessionState.WAITING:
+            self.move(SessionState.DETACHED)
             self.connection = None
         else:
             self._leave(finished=False, words=ENDED)
@@ -719,7 +711,7 @@ class TrainerSession:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-        self._life.move(SessionState.DETACHED)
+        self.move(SessionState.DETACHED)
         self._take_back(attachment)
         self._finished = finished
         self._stopping = self._stopping and not finished

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
 from p2psgd.net.address import Address
@@ -102,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close_words = ""
         self._owner = owner
         self._user_timeout_s = user_timeout_s
-        self._reader = FrameReader()
+        self.reader = FrameReader()
         self._context = tls
         self._session: Session | None = None
         self._early: list[bytes] = []  # HELLO, until the handshake is done
@@ -133,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
             return memoryview(self._first)[self._first_filled :]
         if self._session is not None:
             return self._session.get_buffer()
-        return self._reader.get_buffer()
+        return self.reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.bytes_received += nbytes
@@ -146,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._session.received(nbytes)
                 self._decrypt(self._session)
             else:
-                self._reader.received(nbytes)
+                self.reader.received(nbytes)
                 self._hand_out()
         except PeerError as error:
             self._flush()  # the alert, if there is one
@@ -184,8 +183,8 @@ class Connection(asyncio.BufferedProtocol):
             if is_tls(self._first):
                 words = "it speaks TLS and this node does not: start both with --tls DIR, or neither"
                 raise PeerError(RejectCode.TLS_ON_PLAINTEXT_PORT, words)
-            self._reader.get_buffer()[:FIRST_BYTES] = self._first
-            self._reader.received(FIRST_BYTES)
+            self.reader.get_buffer()[:FIRST_BYTES] = self._first
+            self.reader.received(FIRST_BYTES)
             self._hand_out()
             return
         if not is_tls(self._first):
@@ -204,22 +203,22 @@ class Connection(asyncio.BufferedProtocol):
         for frame in self._early:
             session.encrypt(frame)
         self._early.clear()
-        while not self.closing and (count := session.read_into(self._reader.get_buffer())):
-            self._reader.received(count)
+        while not self.closing and (count := session.read_into(self.reader.get_buffer())):
+            self.reader.received(count)
             self._hand_out()
         self._flush()
         if session.ended and self._transport is not None:
             self._transport.close()
 
     def _hand_out(self) -> None:
-        while not self.closing and (frame := self._reader.next_frame()) is not None:
+        while not self.closing and (frame := self.reader.next_frame()) is not None:
             self._owner.frame_received(self, *frame)
 
     def _flush(self) -> None:
         """Send what TLS has to say, unless the end was sent: after that nothing may be."""
         if self._session is None or self._transport is None or self._finished:
             return
-        if data := self._session.take():
+        if data := self._session.outgoing.read():
             self.bytes_sent += len(data)
             self._transport.write(data)
 
@@ -234,10 +233,6 @@ class Connection(asyncio.BufferedProtocol):
     def round_trip_ms(self) -> float | None:
         """Of the way to the peer and back, as the kernel measures it; None if it does not know."""
         return round_trip_ms(self._transport)
-
-    def open(self, limits: Mapping[FrameType, int]) -> None:
-        """The peer is linked: from now on these types and lengths are allowed."""
-        self._reader.open(limits)
 
     def send(self, frame: bytes) -> None:
         """Hand over one whole frame; nothing is sent on a connection that is closing or finished."""

@@ -16,7 +16,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKE_TIMEOUT_S, Handshakes, KnownHosts
 from p2psgd.net.connection import Connection
-from p2psgd.net.dialer import AddressDialer, Dialer, Line, describe_failure
+from p2psgd.net.dialer import AddressDialer, Dialer, describe_failure
 from p2psgd.net.handshake import (
     BehindError,
     ForeignNodes,
@@ -134,11 +134,6 @@ class Mesh:
         self.dialer = Dialer(
             failure_timeout_s=self.failure_timeout_s, now=self.now, dial=self._dial, linked=self._linked
         )
-
-    @property
-    def dialers(self) -> list[AddressDialer | Line]:
-        """Whom this node dials, and names that stand for nobody yet."""
-        return self.dialer.dialers
 
     async def start(
         self,
@@ -387,7 +382,7 @@ class Mesh:
     def _link_up(self, connection: Connection, greeting: _Handshake, theirs: Hello, *, again: bool) -> None:
         if not connection.dialled:
             connection.send(pack_message(Welcome(**self.greeting.model_dump())))
-        connection.open(link_limits(self.coordinates))
+        connection.reader.open(link_limits(self.coordinates))
         self._handshakes.end(connection)
         peer = Origin(theirs.node, theirs.incarnation)
         closed = asyncio.get_running_loop().create_future()

@@ -34,8 +34,8 @@ class Session:
         self.peer: CertifiedPeer | None = None
         self.failed = False
         self.ended = False  # the peer has said that it sends no more
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialled)
+        self._incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self.outgoing, server_side=not dialled)
         self._before = 0
         self._answered = 0
 
@@ -74,9 +74,9 @@ class Session:
         """Decrypt up to one record; the number of bytes, 0 if more must be received first. PeerError if what
         came is no TLS, the peer's alert, or asks for new keys without end.
         """
-        before = self._outgoing.pending
+        before = self.outgoing.pending
         count = self._read_into(buffer)
-        self._answered += self._outgoing.pending - before
+        self._answered += self.outgoing.pending - before
         if self._answered > ANSWERS_BYTES_MAX:
             raise PeerError(RejectCode.TLS, "it asks for new keys again and again")
         return count
@@ -103,7 +103,3 @@ class Session:
                 rest = rest[self._object.write(rest) :]
         except ssl.SSLError:  # the peer, which hears nothing more, ends the link
             self.failed = True
-
-    def take(self) -> bytes:
-        """What is to be sent to the peer."""
-        return self._outgoing.read()

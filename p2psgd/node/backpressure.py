@@ -146,7 +146,7 @@ class Backpressure:
     @property
     def held_up(self) -> bool:
         """The trainer must wait for others."""
-        return not self._replica.ready or self._replica.stalled
+        return not self._replica.ready or self._replica.retention.stalled
 
     def regulate(self) -> None:
         """Let the trainer go on, or hold it up."""
@@ -164,7 +164,7 @@ class Backpressure:
         self._speeds.look(
             self._now(),
             applied=self._replica.updates_applied,
-            applied_bytes=self._replica.bytes_applied,
+            applied_bytes=self._replica.tally.bytes_applied,
             acknowledged=self._replica.applied_by_peers(),
         )
 

@@ -64,6 +64,8 @@ class NodeControl:
 
     def __init__(self, node: ControlledNode) -> None:
         self._node = node
+        self.name, self.node_id = node.identity.name, node.identity.origin.node
+        self.alarm = node.node_log.alarm
         usual = node.options.state / SOCKET_NAME
         self.server = ControlServer(
             self, node.options.control or usual, also=usual, group=node.options.control_group
@@ -74,6 +76,7 @@ class NodeControl:
             node.node_log.events,
             fail=node.fail,
         )
+        self.asked_to_finish = self.trainer.finish
 
     # -- ControlHost: the run
 
@@ -133,12 +136,6 @@ class NodeControl:
 
     # -- ControlHost: the trainer
 
-    def name(self) -> str:
-        return self._node.identity.name
-
-    def node_id(self) -> int:
-        return self._node.identity.origin.node
-
     def share(self) -> tuple[int, int] | None:
         hosts = self._node.hosts
         if self._node.options.share is not None:
@@ -161,12 +158,6 @@ class NodeControl:
 
     def trainer_state(self, state: TrainerState) -> None:
         self._known_run().checkpointer.trainer_state(state)
-
-    def asked_to_finish(self) -> None:
-        self.trainer.finish()
-
-    def alarm(self, words: str) -> None:
-        self._node.node_log.alarm(words)
 
     def trainer_attached(self, pid: int) -> None:
         self.trainer.attached(pid)

@@ -40,7 +40,6 @@ from p2psgd.observe.compression import OwnCompression
 from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.identity import Identity
 from p2psgd.storage.spill_file import FrameFile
-from p2psgd.wire.frames import Body
 from p2psgd.wire.mode import Mode, parse_mode
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 
@@ -171,6 +170,7 @@ class NodeRun(Run):
             begin_again=begin_again,
         )
         self.alarm, self.refused_by_peer = node_log.alarm, self.rejections.refused
+        self.peers_received = self.peers.hear
         self._lives = replica.view  # of which no former life is linked
         mini_batches = 0 if opened.trainer is None else opened.trainer.mini_batches
         compression.begin(spec.tensors, shards=spec.shards, mini_batches=mini_batches)
@@ -199,7 +199,7 @@ class NodeRun(Run):
         members = self.replica.view.lives
         return any(
             each.node not in self.stopped_nodes and (each.hinted is None or each.node in members)
-            for each in self.mesh.dialers
+            for each in self.mesh.dialer.dialers
         )
 
     # -- MeshHost
@@ -223,9 +223,6 @@ class NodeRun(Run):
 
     def link_drained(self, peer: Origin) -> None:
         self.handle(LinkDrained(peer))
-
-    def peers_received(self, peer: Origin, body: Body) -> None:
-        self.peers.hear(peer, body)
 
     def member_incarnation(self, node: int) -> int | None:
         return self.replica.view.lives.get(node)

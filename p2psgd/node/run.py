@@ -333,7 +333,7 @@ class Run:
         """Let the replica and all around it look at the clock."""
         self.handle(TimePassed(int(loop_lag_s * 1000)))
         self.checkpointer.pass_time(
-            bytes_applied=self.replica.bytes_applied, log_capacity=self.replica.log_capacity
+            bytes_applied=self.replica.tally.bytes_applied, log_capacity=self.replica.log.capacity
         )
         self.backpressure.look_at_links()
         self.backpressure.regulate()
@@ -379,7 +379,7 @@ class Run:
         """Of a node that is ready before the run is founded, more than the replica says."""
         if note.kind != "ready" or self.replica.view.number:
             return note.words
-        return f"{note.words}, {unfounded_words(self.replica.view_waits, ring=self._in_ring)}"
+        return f"{note.words}, {unfounded_words(self.replica.membership.explain(), ring=self._in_ring)}"
 
     # -- the checkpointer's Host
 
@@ -398,7 +398,9 @@ class Run:
 
     def link_closed(self, peer: Origin, words: str) -> None:
         """Note why the link to a peer is gone, and report it to the replica."""
-        self._node_log.note("lost", f"lost the link to {self.replica.name_of(peer)}: {words}", peer.node)
+        self._node_log.note(
+            "lost", f"lost the link to {self.replica.cluster.name_of(peer)}: {words}", peer.node
+        )
         self.handle(LinkClosed(peer))
         self.backpressure.regulate()
 

@@ -76,7 +76,7 @@ def _deliver_rest(
         yield DRAIN_POLL_S
     for peer, lag in replica.lags().items():
         if lag:
-            log.warning("%s has not acknowledged %d updates", replica.name_of(peer), lag)
+            log.warning("%s has not acknowledged %d updates", replica.cluster.name_of(peer), lag)
     return replica.unacknowledged
 
 

@@ -292,9 +292,9 @@ def _link_state(
 
 
 def _unlinked_peers(mesh: Mesh, members: Mapping[int, MemberView], vitals: Vitals) -> list[PeerStatus]:
-    hints = {dialler.hinted: dialler for dialler in mesh.dialers if dialler.hinted is not None}
+    hints = {dialler.hinted: dialler for dialler in mesh.dialer.dialers if dialler.hinted is not None}
     rows, shown = [], set(mesh.news)
-    for dialler in mesh.dialers:
+    for dialler in mesh.dialer.dialers:
         node = dialler.node
         if node is None:  # which node is expected there, if others have told
             places = set(dialler.host)

@@ -113,7 +113,7 @@ def test_a_full_log_names_who_holds_it_back_and_what_eviction_waits_for(clusters
     cluster.found()
     cluster.cut(0, 1)
     cluster.train([0], 45)
-    assert cluster.replica(0).stalled
+    assert cluster.replica(0).retention.stalled
     words = cluster.replica(0).waiting_for()
     assert words.startswith("the log is full of updates that node-1 has not acknowledged, and view 2 with ")
     assert words.endswith("waits for a majority of view 1: node-1 not linked")

@@ -120,7 +120,7 @@ def split_two(clusters: Clusters, policy: str) -> Cluster:
     cluster.cut(0, 1)
     for _ in range(80):
         for node in (0, 1):
-            if not cluster.replica(node).stalled:
+            if not cluster.replica(node).retention.stalled:
                 cluster.train([node], 1)
         cluster.pass_time(0.5)
     return cluster
@@ -128,13 +128,13 @@ def split_two(clusters: Clusters, policy: str) -> Cluster:
 
 def test_two_that_lose_each_other_both_stall(clusters: Clusters) -> None:
     cluster = split_two(clusters, "stall")
-    assert [replica.stalled for replica in cluster.alive()] == [True, True]
+    assert [replica.retention.stalled for replica in cluster.alive()] == [True, True]
     assert cluster.views() == [1, 1]
     made = [replica.sequence for replica in cluster.alive()]
     cluster.link_all()
     cluster.pass_time(15)
     cluster.assert_converged()
-    assert not any(replica.stalled or not replica.ready for replica in cluster.alive())
+    assert not any(replica.retention.stalled or not replica.ready for replica in cluster.alive())
     first, second = cluster.alive()
     assert [second.frontier.sequence(first.me), first.frontier.sequence(second.me)] == made
     assert sum(replica.counters.snapshots_taken for replica in cluster.alive()) == 0
@@ -143,7 +143,7 @@ def test_two_that_lose_each_other_both_stall(clusters: Clusters) -> None:
 def test_by_lower_id_one_of_two_goes_on_and_the_other_brings_its_own_later(clusters: Clusters) -> None:
     cluster = split_two(clusters, "lower-id")
     first, second = cluster.alive()
-    assert (first.stalled, second.stalled) == (False, True)
+    assert (first.retention.stalled, second.retention.stalled) == (False, True)
     assert (first.membership.view.members, second.membership.view.number) == ((first.me,), 1)
     assert first.log.trimmed_to(first.me) > 0
     made = second.sequence

@@ -224,7 +224,7 @@ def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clus
     cluster.train([0], 3)
     cluster.pass_time(2)
     first = cluster.replica(0)
-    others = first.other_members
+    others = first.cluster.other_members
     first.log.trim(lambda origin: first.acks.stable(origin, others), lambda origin: 0, share=0.0)
     cluster.stuck = {(1, 0), (0, 1)}
     for number in range(4):

@@ -97,7 +97,8 @@ class NumpyHost:
     """A control host: the replica in numpy, and everything that was said to it, kept."""
 
     def __init__(self, node: int = 1) -> None:
-        self.node = node
+        self.node = self.node_id = node
+        self.name = f"node-{node}"
         self.peers: list[Callable[[bytes], None]] = []
         self.proposal: RunProposal | None = None
         self.coordinates: NDArray[np.int32] = np.empty(0, dtype=np.int32)
@@ -142,12 +143,6 @@ class NumpyHost:
 
     def share(self) -> tuple[int, int] | None:
         return self.share_value
-
-    def name(self) -> str:
-        return f"node-{self.node}"
-
-    def node_id(self) -> int:
-        return self.node
 
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         initial = hashlib.sha256(repr(proposal).encode() + coordinates.tobytes()).digest()

@@ -140,7 +140,7 @@ def settled(parties: Sequence[Party]) -> bool:
     """All are linked, and every dial has led somewhere: no link will give way to a second connection any
     more, which loses what was sent on it.
     """
-    dialers = [dialler for party in parties for dialler in party.mesh.dialers]
+    dialers = [dialler for party in parties for dialler in party.mesh.dialer.dialers]
     return (
         all(agree(one, other) for one, other in itertools.combinations(parties, 2))
         and all(isinstance(dialler, AddressDialer) and dialler.node is not None for dialler in dialers)

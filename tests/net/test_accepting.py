@@ -105,8 +105,8 @@ def test_nobody_is_dialled_meanwhile(loop_factory: LoopFactory, kept: list[bool]
         party, friend = Party(1), Party(2)
         kept.append(True)
         await party.start(friend.address)
-        await until(lambda: bool(party.mesh.dialers and party.mesh.dialers[0].words))
-        assert party.mesh.dialers[0].words == "this node has no descriptor left to dial with"
+        await until(lambda: bool(party.mesh.dialer.dialers and party.mesh.dialer.dialers[0].words))
+        assert party.mesh.dialer.dialers[0].words == "this node has no descriptor left to dial with"
         kept.append(False)
         await friend.start()
         await until(lambda: 2 in party.host.open)

@@ -72,7 +72,7 @@ def test_whoever_is_expected_gets_in_at_once_however_many_hosts_the_attacker_has
                 await until_full(party, siege)
                 await expected.start(party.address)
                 await until(lambda: 2 in party.host.open)
-            assert expected.mesh.dialers[0].words == ""  # it was never turned away
+            assert expected.mesh.dialer.dialers[0].words == ""  # it was never turned away
 
     run(loop_factory, scenario)
 

@@ -47,7 +47,7 @@ def test_a_name_that_stands_for_all_nodes_leads_to_each_other_one(
         pairs = [(one, other) for one in parties for other in parties if one is not other]
         await until(lambda: all(agree(one, other) for one, other in pairs))
         assert [party.mesh.dialer.others for party in parties] == [2, 2, 2]
-        assert not any(dialler.ourselves for party in parties for dialler in party.mesh.dialers)
+        assert not any(dialler.ourselves for party in parties for dialler in party.mesh.dialer.dialers)
         for party in parties:
             await party.mesh.close()
 
@@ -60,7 +60,7 @@ def test_a_name_is_resolved_anew_and_what_it_no_longer_stands_for_keeps_its_link
     async def scenario() -> None:
         party, first, second, third = (Party(node) for node in (1, 2, 3, 4))
         await party.start(NAME)
-        await until(lambda: party.mesh.dialers[0].words == "the name does not resolve")
+        await until(lambda: party.mesh.dialer.dialers[0].words == "the name does not resolve")
         assert party.mesh.dialer.others == 1
         for peer in (first, second, third):
             await peer.start()
@@ -71,7 +71,7 @@ def test_a_name_is_resolved_anew_and_what_it_no_longer_stands_for_keeps_its_link
         party.mesh.dialer.follow([], {})
         party.mesh.dialer.follow([NAME], {NAME: 2})
         await until(lambda: party.mesh.links.keys() == {2, 3, 4})
-        assert {dialler.node for dialler in party.mesh.dialers} == {3, 4}
+        assert {dialler.node for dialler in party.mesh.dialer.dialers} == {3, 4}
         for each in (party, first, second, third):
             await each.mesh.close()
 
@@ -83,8 +83,8 @@ def test_a_host_that_moves_is_found_where_its_name_leads(loop_factory: LoopFacto
         party, peer = Party(1), Party(2)
         names.host = (Address("127.0.0.1", 1),)
         await party.start(NAME)
-        await until(lambda: "refused" in party.mesh.dialers[0].words)
-        assert party.mesh.dialers[0].words == "connection refused: no node listens there"
+        await until(lambda: "refused" in party.mesh.dialer.dialers[0].words)
+        assert party.mesh.dialer.dialers[0].words == "connection refused: no node listens there"
         await peer.start()
         names.host = (peer.address,)
         await until(lambda: 2 in party.mesh.links)
@@ -92,7 +92,7 @@ def test_a_host_that_moves_is_found_where_its_name_leads(loop_factory: LoopFacto
         assert party.mesh.news[2].address == str(NAME)
         await peer.mesh.close()
         gone = "connection refused: no node listens there any more"
-        await until(lambda: party.mesh.dialers[0].words == gone)
+        await until(lambda: party.mesh.dialer.dialers[0].words == gone)
         await party.mesh.close()
 
     run(loop_factory, scenario)
@@ -159,9 +159,9 @@ def test_two_orders_of_a_list_are_the_same_list(loop_factory: LoopFactory) -> No
         party = Party(1)
         addresses = [Address("127.0.0.1", port) for port in (1, 2, 3)]
         await party.start(*addresses)
-        before = party.mesh.dialers
+        before = party.mesh.dialer.dialers
         party.mesh.dialer.follow(addresses[::-1], {})
-        assert party.mesh.dialers == before
+        assert party.mesh.dialer.dialers == before
         await party.mesh.close()
 
     run(loop_factory, scenario)
@@ -176,7 +176,7 @@ def test_a_node_is_reached_by_whichever_of_its_hinted_addresses_is_right(loop_fa
         await until(lambda: 2 in party.mesh.links)
         assert party.mesh.news[2].address == str(peer.address)
         party.mesh.dialer.follow_hints({})
-        assert not party.mesh.dialers
+        assert not party.mesh.dialer.dialers
         assert 2 in party.mesh.links
         await party.mesh.close()
         await peer.mesh.close()
@@ -194,8 +194,8 @@ def test_a_hint_that_leads_to_another_run_ends_nothing_and_is_counted(loop_facto
         await until(lambda: party.mesh.dropped["hint: run"] > 0 and party.mesh.dropped["hint: self"] > 0)
         await until(lambda: 3 in party.mesh.links)  # a node of this run, though not the one expected
         assert not party.host.rejections
-        assert not any(dialler.ourselves for dialler in party.mesh.dialers)
-        assert {dialler.node for dialler in party.mesh.dialers} == {2, 8, 9}
+        assert not any(dialler.ourselves for dialler in party.mesh.dialer.dialers)
+        assert {dialler.node for dialler in party.mesh.dialer.dialers} == {2, 8, 9}
         for each in (party, other, wrong):
             await each.mesh.close()
 
@@ -230,7 +230,7 @@ def test_hints_of_ever_new_nodes_do_not_make_this_node_flood_whoever_is_there(
         for lot in range(4):
             nodes = range(100 * lot, 100 * lot + dialling_module.HINT_DIALS_MAX)
             party.mesh.dialer.follow_hints(dict.fromkeys(nodes, nowhere))
-            await until(lambda: all(dialler.words for dialler in party.mesh.dialers))
+            await until(lambda: all(dialler.words for dialler in party.mesh.dialer.dialers))
         took_s = loop.time() - began
         await party.mesh.close()
         assert took_s >= 3 * 0.5
@@ -246,7 +246,7 @@ def test_a_name_that_stood_for_this_node_alone_leads_to_others_later(
         await peer.start()
         names.host = (party.address,)
         await party.mesh.start(party.listening, [NAME], counts={NAME: 0})
-        assert all(dialler.ourselves for dialler in party.mesh.dialers)
+        assert all(dialler.ourselves for dialler in party.mesh.dialer.dialers)
         await until(lambda: names.asked > 0)
         assert party.mesh.dialer.others == 0
         names.host = party.address, peer.address

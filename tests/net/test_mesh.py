@@ -65,7 +65,7 @@ def test_a_peer_that_starts_later_is_found(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         early, late = Party(1), Party(2)
         await early.start(late.address)
-        await until(lambda: "refused" in early.mesh.dialers[0].words)
+        await until(lambda: "refused" in early.mesh.dialer.dialers[0].words)
         await late.start()
         await until(lambda: 2 in early.host.open and 1 in late.host.open)
         await early.mesh.close()
@@ -169,7 +169,7 @@ def test_a_node_that_dials_itself_stops_doing_so(loop_factory: LoopFactory) -> N
     async def scenario() -> None:
         one = Party(1)
         await one.start(one.address)
-        await until(lambda: one.mesh.dialers[0].ourselves)
+        await until(lambda: one.mesh.dialer.dialers[0].ourselves)
         assert not one.host.opened
         await one.mesh.close()
 
@@ -293,8 +293,8 @@ def test_a_liar_at_a_known_address_ends_nothing(loop_factory: LoopFactory, code:
         liar = await asyncio.start_server(lie, "127.0.0.1", 0)
         await party.start(Address("127.0.0.1", liar.sockets[0].getsockname()[1]), friend.address)
         await friend.start()
-        await until(lambda: 2 in party.host.open and party.mesh.dialers[0].words == "a lie")
-        assert not party.mesh.dialers[0].ourselves
+        await until(lambda: 2 in party.host.open and party.mesh.dialer.dialers[0].words == "a lie")
+        assert not party.mesh.dialer.dialers[0].ourselves
         liar.close()
         await party.mesh.close()
         await friend.mesh.close()

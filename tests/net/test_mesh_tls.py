@@ -164,7 +164,7 @@ def test_a_dialler_learns_after_its_handshake_why_it_was_refused(
         shown = careless(faulty[fault], ca=directory / "ca.pem")
         client = Party(2, credentials=Faulty(directory, shown))
         await client.start(server.address)
-        await until(lambda: words in client.mesh.dialers[0].words)
+        await until(lambda: words in client.mesh.dialer.dialers[0].words)
         assert server.mesh.dropped[counted] >= 1
         assert client.mesh.dropped.total() >= 1
         assert all(reason.startswith("rejected by peer: ") for reason in client.mesh.dropped)
@@ -184,7 +184,7 @@ def test_a_dialler_refuses_a_listener_of_another_ca_and_says_so_to_both(
         await impostor.start()
         client = party(certificates, 2)
         await client.start(impostor.address)
-        await until(lambda: "not of this run's CA" in client.mesh.dialers[0].words)
+        await until(lambda: "not of this run's CA" in client.mesh.dialer.dialers[0].words)
         await until(lambda: impostor.mesh.dropped["rejected by peer: wrong CA"] >= 1)
         assert client.mesh.dropped["wrong CA"] >= 1
         await client.mesh.close()
@@ -202,7 +202,7 @@ def test_a_listener_with_another_nodes_certificate_is_refused(
         client = party(certificates, 2)
         await client.start(impostor.address)
         await until(lambda: client.mesh.dropped["another node's certificate"] >= 1)
-        await until(lambda: "give every node its own" in client.mesh.dialers[0].words)
+        await until(lambda: "give every node its own" in client.mesh.dialer.dialers[0].words)
         assert not client.host.opened
         await client.mesh.close()
         await impostor.mesh.close()
@@ -255,7 +255,7 @@ def test_a_server_that_never_answers_a_handshake_is_given_up(
         client = party(certificates, 2)
         await client.start(Address("127.0.0.1", deaf.getsockname()[1]))
         await until(lambda: client.mesh.dropped["no handshake"] >= 1)
-        assert client.mesh.dialers[0].words == "no handshake within 0 s"
+        assert client.mesh.dialer.dialers[0].words == "no handshake within 0 s"
         await client.mesh.close()
         deaf.close()
 

@@ -55,7 +55,7 @@ class Trainer:
             return
         if self.paused:
             if replica.ready:
-                self._world.see("stall" if replica.stalled else "congested")
+                self._world.see("stall" if replica.retention.stalled else "congested")
             return
         chance = self._chance
         count = chance.randint(1, scenario.indices_max)

@@ -133,7 +133,7 @@ def test_while_a_run_goes_over_to_another_ca_both_are_in_force(tmp_path: Path) -
     server = Session(other.context(dialled=False), dialled=False)
     client.shake_hands()
     for _ in range(2):
-        server.receive(client.take())
-        client.receive(server.take())
+        server.receive(client.outgoing.read())
+        client.receive(server.outgoing.read())
     assert (client.peer, server.peer) == (CertifiedPeer(2, "node-2"), CertifiedPeer(1, "node-1"))
     assert (one.run, other.run) == ("old", "new")

@@ -22,7 +22,7 @@ def pair(certificates: Certificates) -> tuple[Session, Session]:
 
 
 def pass_on(source: Session, target: Session, piece: int) -> int:
-    data = source.take()
+    data = source.outgoing.read()
     for start in range(0, len(data), piece):
         target.receive(data[start : start + piece])
     return len(data)
@@ -91,7 +91,7 @@ def test_whatever_bit_is_flipped_ends_in_a_counted_reason_or_in_nothing(certific
                 for source, target in ((client, server), (server, client)):
                     if turn == 2 and source.peer is not None:
                         source.encrypt(bytes(100))
-                    data = bytearray(source.take())
+                    data = bytearray(source.outgoing.read())
                     if data and chance.random() < 0.3:
                         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
                     try:
@@ -122,7 +122,7 @@ def test_a_peer_that_asks_for_new_keys_without_end_is_refused_before_the_answers
                 ask_for_new_keys(client)
             pass_on(client, server, 4096)
             read_all(server)
-            answered.append(len(server.take()))
+            answered.append(len(server.outgoing.read()))
 
     with pytest.raises(PeerError, match="new keys"):
         ask_on()
