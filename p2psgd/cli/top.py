@@ -263,7 +263,7 @@ class Watching:
                 told = bool(trouble)
 
     def screen(self) -> None:
-        """Draw on the whole terminal until a key or Ctrl+C; an error at the beginning is told without."""
+        """Draw on the whole terminal until a key or Ctrl+C; print an error at the beginning without it."""
         with contextlib.suppress(KeyboardInterrupt):
             self._next(FIRST_S)
             with _whole_terminal(self._console) as (live, keys):
