@@ -125,7 +125,7 @@ HttpOption = Annotated[
 
 
 def parse_http(text: str | None) -> Address | None:
-    """--http; UsageError if it is no address with a port."""
+    """Parse --http; UsageError if it lacks an address or a port."""
     from p2psgd.net.address import parse_address
 
     if text is None:
@@ -137,7 +137,7 @@ def parse_http(text: str | None) -> Address | None:
 
 
 def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
-    """UsageError if a node is told of no way to others."""
+    """Raise UsageError if a node has no way to find others."""
     if peers is None and not zeroconf:
         raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
 

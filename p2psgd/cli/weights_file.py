@@ -73,7 +73,7 @@ def check_weights_place(path: Path) -> None:
 
 
 def fetch_replica(client: ControlClient) -> tuple[ReplicaAnswer, NDArray[np.int32]]:
-    """Get a copy of the replica of the daemon that `client` is connected to, and its coordinates."""
+    """Get a copy of a daemon's replica: what it is, and its int32 numbers."""
     fields, descriptors = client.exchange(ReplicaRequest())
     try:
         answer = check_answer(ReplicaAnswer, fields)

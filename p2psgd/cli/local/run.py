@@ -326,7 +326,7 @@ class LocalRun:
 
     @property
     def _ended_early(self) -> bool:
-        """Whether it is no wonder that the built-in trainer has made no step."""
+        """Return True if a run without a step may be as it was wanted."""
         return self._plan.recipe is None or self._interruption.requested
 
     def _train(self) -> None:
