@@ -37,7 +37,7 @@ CHANGED: Final = "the weights in memory have changed since the last round, by ba
 
 
 class NextWeights:
-    """Of one round after the other."""
+    """The weights that the next round makes: made anew for one round after the other."""
 
     def __init__(self, state: State) -> None:
         self.digest = 0  # of the weights made so far
@@ -48,11 +48,13 @@ class NextWeights:
         self._idle: list[NDArray[np.int32]] = []  # memory of former weights
 
     def begin(self) -> None:
-        """Begin anew: nothing of what was made is wanted."""
+        """Begin anew, and discard what was made."""
         self.digest = self._before = self._made = 0
 
     def take(self, start: int, sums: NDArray[np.float32], contributors: int) -> None:
-        """`sums` float32 (n,) are those of the weights from `start` on, each of which comes once."""
+        """Make new weights of `sums` float32 (n,), which are those of the weights from `start` on; each comes
+        once.
+        """
         if self._target is None:
             self._target = self._find_memory()
         part = slice(start, start + len(sums))
@@ -64,8 +66,8 @@ class NextWeights:
         self._made += len(sums)
 
     def is_sound(self, scanner: SliceScanner, out: Outbound, now: float) -> bool:
-        """The weights that those made were made from, all of them, have their digest. If not, people are
-        told, and the next tick's scrub finds it too.
+        """Return whether the weights that the new ones were made from, all of them, have their digest. If
+        not, people are told, and the next tick's scrub finds it too.
         """
         assert self._made == len(self._state.lattice.coordinates), self._made
         if self._before == self._state.lattice.digest:
@@ -75,7 +77,7 @@ class NextWeights:
         return False
 
     def complete(self, *, view: int, number: int) -> None:
-        """All are made: they are the replica's from now on."""
+        """Put the new weights, all of them, into the replica."""
         assert self._target is not None
         before = self._state.complete_round(self._target, self.digest, view=view, number=number)
         self._idle = [each for each in self._idle if self._state.is_reading(each)]
@@ -84,7 +86,7 @@ class NextWeights:
         self.begin()
 
     def _find_memory(self) -> NDArray[np.int32]:
-        """Former weights that no copy or scrub goes over any more, or else memory of its own."""
+        """Return former weights that no copy or scrub goes over any more, or else new memory."""
         for place, each in enumerate(self._idle):
             if not self._state.is_reading(each):
                 return self._idle.pop(place)
@@ -101,8 +103,8 @@ SEGMENTS_IN_CHUNK: Final = 4  # so that a node sends the first while it receives
 
 
 def segment_numbers(count: int, nodes: int) -> int:
-    """How many numbers of a bucket of `count` go into one frame: as many as overlapping allows, since each
-    frame takes Python's time.
+    """Return how many numbers of a bucket of `count` go into one frame: as many as overlapping allows, since
+    each frame takes Python's time.
     """
     wanted = -(-count // (nodes * SEGMENTS_IN_CHUNK))
     return min(max(wanted, SEGMENT_NUMBERS_MIN), SEGMENT_NUMBERS)
@@ -115,8 +117,8 @@ def send_chunk(
     numbers: NDArray[np.float32] | NDArray[np.float16],
     check: int | None = None,
 ) -> None:
-    """One frame, `check` the CRC-32C of its numbers if it is known; the memory of `numbers` stays as it is
-    until the peer has read it, or drops it unread.
+    """Send one frame, `check` the CRC-32C of its numbers if it is known; the memory of `numbers` stays as it
+    is until the peer has read it, or drops it unread.
     """
     flat = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<")).data.cast("B")
     start = PREFIX.pack(RING_CHUNK_BYTES + flat.nbytes, FrameType.RING_CHUNK)
@@ -124,7 +126,7 @@ def send_chunk(
 
 
 def count_numbers(numbers: memoryview, *, half: bool) -> int:
-    """How many came; PeerError if that is no whole number."""
+    """Return how many numbers came; PeerError if that is no whole number."""
     count, rest = divmod(len(numbers), 2 if half else 4)
     if rest:
         raise PeerError(RejectCode.RING, f"a chunk of {len(numbers)} bytes does not hold whole numbers")
@@ -142,7 +144,7 @@ def count_numbers(numbers: memoryview, *, half: bool) -> int:
 
 @dataclass(slots=True)
 class _Lane:
-    """A bucket on its way out."""
+    """A bucket on its way to the right neighbour."""
 
     round: int
     place: int
@@ -152,7 +154,7 @@ class _Lane:
 
 
 class Outgoing:
-    """Of one generation."""
+    """What one generation has to send to the right neighbour."""
 
     def __init__(self, generation: Generation, out: Outbound) -> None:
         self._generation = generation
@@ -160,7 +162,7 @@ class Outgoing:
         self._lanes: deque[_Lane] = deque()  # in the order of rounds and buckets
 
     def add(self, number: int, place: int, bucket: Bucket, reduction: Reduction) -> None:
-        """This node's part in bucket `place` of round `number` is there, or it has none."""
+        """Add bucket `place` of round `number`: this node's part in it is there, or it has none."""
         self._lanes.append(_Lane(number, place, bucket, reduction))
 
     def push(self, peer: Peer) -> None:
@@ -175,7 +177,7 @@ class Outgoing:
                 self._lanes.remove(lane)
 
     def _send_next(self, peer: Peer, lane: _Lane) -> bool:
-        """One piece of a bucket; False if there is none."""
+        """Send one piece of a bucket; False if there is none."""
         generation, bucket = self._generation, lane.bucket
         if not lane.declared:
             lane.declared = True
@@ -200,7 +202,7 @@ def declaration(
     hop: int = 0,
     contributors: int = 0,
 ) -> RingBucket:
-    """What stands before the numbers of bucket `place` of round `number`."""
+    """Return the message that precedes the numbers of bucket `place` of round `number`."""
     return RingBucket(
         view=view,
         generation=generation,

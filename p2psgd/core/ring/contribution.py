@@ -88,7 +88,9 @@ class OwnContribution:
 
 
 def check_part(state: State, member: Origin, before: list[Part], body: memoryview) -> Part:
-    """The part of `member`'s share that comes after those `before`; PeerError unless all of it is right."""
+    """Return the part of `member`'s share that comes after those `before`; PeerError unless all of it is
+    right.
+    """
     header, payload = parse_update(body, state.spec.coordinates)
     if Origin(header.node, header.incarnation) != member:
         who = f"{header.node:016x}"

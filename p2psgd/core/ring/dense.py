@@ -36,9 +36,9 @@ from p2psgd.wire.ring_messages import (
 
 
 class DenseRound:
-    """`number` of the run; `declared` by the left neighbour so far. `others`: how many nodes' shares but this
-    one's are in the sums, once that is known. `empty`: this node gives nothing to it. `unsound`: what is
-    wrong with this node's share, if something is; nothing goes on then.
+    """One dense round: `number` of the run, `declared` by the left neighbour so far. `others`: how many
+    nodes' shares but this one's are in the sums, once that is known. `empty`: this node gives nothing to it.
+    `unsound`: what is wrong with this node's share, if something is; nothing goes on then.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class DenseRound:
         self._whole = 0  # so many buckets from the first on are
 
     def reduction(self, place: int, bucket: Bucket) -> Reduction:
-        """That of a bucket which was given or declared, maybe now."""
+        """Return the reduction of a bucket that was given or declared, and make it if it is new."""
         if place == len(self.reductions):
             part = slice(bucket.offset, bucket.end)
             sums = self._memory.sums[self.sums][part]
@@ -94,7 +94,7 @@ class DenseRound:
         return self.reductions[place]
 
     def declare(self, message: RingBucket) -> None:
-        """The left neighbour's next bucket; PeerError if it cannot be."""
+        """Take the left neighbour's next bucket; PeerError if it cannot be."""
         if message.round != self.number or message.hop or message.contributors:
             words = (
                 f"a bucket of round {message.round}, hop {message.hop}, was declared in round {self.number}"
@@ -109,7 +109,7 @@ class DenseRound:
             raise PeerError(RejectCode.RING, str(error)) from None
 
     def check(self, header: RingChunkHeader, count: int) -> Reduction:
-        """That which the next `count` numbers are of; PeerError if they cannot be."""
+        """Return the reduction that the next `count` numbers belong to; PeerError if they cannot be."""
         if header.round != self.number:
             words = f"numbers of round {header.round} came in round {self.number}"
             raise PeerError(RejectCode.RING, words)
@@ -121,14 +121,14 @@ class DenseRound:
         return reduction
 
     def is_whole(self, buckets: Buckets) -> bool:
-        """All sums are here, of `buckets` and no more to come."""
+        """Return whether all sums are here, of `buckets` and no more to come."""
         while self._whole < len(self.reductions) and self.reductions[self._whole].whole:
             self._whole += 1
         return buckets.whole and self._whole == len(buckets)
 
     @property
     def heard(self) -> int:
-        """So many nodes to the left are known to have given all that this node can know of."""
+        """The number of nodes to the left that are known to have given all that this node can know of."""
         if self._whole == len(self.reductions):
             return 0
         return self.reductions[self._whole].heard
@@ -151,8 +151,8 @@ class DenseRound:
 
 
 class DenseRounds:
-    """`wish_to_stop`: why the generation could not go on, empty if it can; it has stopped here then, and the
-    node that began it tells the others.
+    """The rounds of a dense ring. `wish_to_stop`: why the generation could not go on, empty if it can; it has
+    stopped here then, and whoever began it tells the others.
     """
 
     def __init__(
@@ -197,20 +197,18 @@ class DenseRounds:
 
     @property
     def done(self) -> int:
-        """The last completed round."""
         self._look_at_replica()
         return self._done
 
     @property
     def contributed(self) -> bool:
-        """This node's share of the round after `done` is given whole, or an empty one."""
         self._look_at_replica()
         return self._own.whole or (self._round is not None and self._round.empty)
 
     @property
     def missing(self) -> list[Origin]:
-        """Members whose share of the round under way is not known to be given: what comes has gone through
-        all those to the left that have, up to the first that has not.
+        """Return them as far as can be known: what comes has gone through all those to the left that have
+        given, up to the first that has not.
         """
         generation, current = self._generation, self._round
         if generation is None or current is None:
@@ -222,12 +220,10 @@ class DenseRounds:
     # -- generations
 
     def fits(self, first: int) -> bool:
-        """See Rounds."""
         lacks_sums = self.done == first - 2 and self._own_used
         return self.done < first and not lacks_sums
 
     def begin(self, generation: Generation, first: int, now: float) -> None:
-        """Run rounds from `first` on, with the share given so far."""
         self.stop()
         self._catch_up(first - 1)
         self.wish_to_stop, self._own_used = "", False
@@ -237,11 +233,9 @@ class DenseRounds:
         self._go_on(now)
 
     def stop(self) -> None:
-        """The generation is over: only this node's own share is kept."""
         self._generation = self._round = self._outgoing = None
 
     def activate(self, active: bool, now: float) -> None:
-        """Whether this node has a trainer that gives shares."""
         self._active = active
         if active:
             return
@@ -253,17 +247,16 @@ class DenseRounds:
         self._go_on(now)
 
     def pass_time(self, now: float) -> None:
-        """See Rounds."""
         self._give_nothing(now)
         self._go_on(now)
 
     def _look_at_replica(self) -> None:
-        """A snapshot may have taken its place."""
+        """Notice a snapshot that has replaced the replica."""
         self._catch_up(self._state.frontier.round)
 
     def _catch_up(self, done: int) -> None:
-        """The replica is that of after round `done`. If others completed the round into which this node's
-        share went last, its share is in the replica, or was given up with a life of this node.
+        """Note that the replica is that of after round `done`. If others completed the round into which this
+        node's share went last, its share is in the replica, or was given up with a life of this node.
         """
         if done <= self._done:
             return
@@ -296,7 +289,6 @@ class DenseRounds:
     # -- this node's share
 
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
-        """The trainer gives one more bucket."""
         assert isinstance(event, BucketContributed), event
         self._look_at_replica()
         try:
@@ -312,10 +304,9 @@ class DenseRounds:
 
     def _give(self, current: DenseRound, place: int, now: float) -> None:
         """Let bucket `place` of the own share go into the round, if it is what the left neighbour says."""
-        bucket = self._own.all[place]
-        if self._fits(current, place, self._generation.left if self._generation else None, now):
+        if self._fits(current, place, now):
             self._own_used = self._own.whole
-            self._put(current, place, bucket, own=True)
+            self._put(current, place, self._own.all[place], own=True)
 
     def _put(self, current: DenseRound, place: int, bucket: Bucket, *, own: bool) -> None:
         assert self._outgoing is not None
@@ -324,11 +315,11 @@ class DenseRounds:
         self._outgoing.add(current.number, place, bucket, reduction)
 
     def _give_nothing(self, now: float) -> None:
-        """Without a trainer, an empty share goes into a round that the left neighbour has begun. But if the
-        trainer was refused because its share is not like the left neighbour's, whoever of the two is wrong,
-        it has a failure timeout to come back: passed on, the other's share would have the next ones refused
-        too. Not a failure timeout each time: an unlike share that no other node refuses would hold the round
-        up for good.
+        """Put an empty share into a round that the left neighbour has begun, if there is no trainer. But if
+        the trainer was refused because its share is not like the left neighbour's, whoever of the two is
+        wrong, it has a failure timeout to come back: passed on, the other's share would have the next ones
+        refused too. Not a failure timeout each time: an unlike share that no other node refuses would hold
+        the round up for good.
         """
         current = self._round
         if current is None or self._active or self._own.all or current.empty:
@@ -340,18 +331,19 @@ class DenseRounds:
         for place, bucket in enumerate(current.declared.all):
             self._put(current, place, bucket, own=False)
 
-    def _fits(self, current: DenseRound, place: int, left: Origin | None, now: float) -> bool:
-        """What this node gives is what its left neighbour declares, as far as both are known; if not, the
-        share is refused.
+    def _fits(self, current: DenseRound, place: int, now: float) -> bool:
+        """Return whether this node gives what its left neighbour declares, as far as both are known; if not,
+        refuse the share.
         """
-        if place >= min(len(self._own), len(current.declared)) or left is None:
+        assert self._generation is not None, "a round is one of a generation"
+        if place >= min(len(self._own), len(current.declared)):
             return True
         own, other = self._own.all[place], current.declared.all[place]
         if own == other:
             return True
         if self._unlike[0] != current.number:
             self._unlike = current.number, now
-        name = self._cluster.name_of(left)
+        name = self._cluster.name_of(self._generation.left)
         self._refuse(name_difference(place, current.number, own, other, name))
         return False
 
@@ -372,7 +364,6 @@ class DenseRounds:
     # -- peers
 
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
-        """A frame of a peer."""
         if isinstance(message, RingUpdate):
             raise PeerError(RejectCode.RING, "an update of a round came in a dense ring, which has none")
         self._look_at_replica()
@@ -384,11 +375,8 @@ class DenseRounds:
 
     def _is_current(self, peer: Peer, view: int, number: int) -> bool:
         generation = self._generation
-        return generation is not None and (peer.origin, view, number) == (
-            generation.left,
-            generation.view,
-            generation.number,
-        )
+        tag = peer.origin, view, number
+        return generation is not None and tag == (generation.left, generation.view, generation.number)
 
     def _hear_bucket(self, peer: Peer, message: RingBucket, now: float) -> None:
         if message.hop == RESULT_HOP:
@@ -402,7 +390,7 @@ class DenseRounds:
         place = message.bucket
         if current.empty:
             self._put(current, place, current.declared.all[place], own=False)
-        elif self._fits(current, place, peer.origin, now):
+        elif self._fits(current, place, now):
             current.reduction(place, current.declared.all[place])
             self._give_nothing(now)
 
@@ -423,14 +411,10 @@ class DenseRounds:
             current.others = reduction.others
 
     def drained(self, peer: Peer, now: float) -> None:
-        """There is credit again on this link."""
         self._results.push(peer, now)
         self._go_on(now)
 
     def give_result(self, peer: Peer, now: float) -> None:
-        """While nobody runs: this peer lacks round `done` and only that. To be said again as long as it is
-        so.
-        """
         if self._generation is None:
             self._results.give(peer, self.done, now)
 
@@ -449,7 +433,7 @@ class DenseRounds:
                 return
 
     def _complete(self, generation: Generation, now: float) -> bool:
-        """The round under way, if all of it is here."""
+        """Complete the round under way, if all of it is here."""
         current = self._round
         assert current is not None
         buckets = current.declared if current.empty else self._own
@@ -464,7 +448,7 @@ class DenseRounds:
         return True
 
     def _finish(self, result: Result, now: float, *, own: bool) -> None:
-        """All that is needed is here: one step, and the next round."""
+        """Complete a round whose result is here, as one step, and begin the next."""
         if not result.buckets.of_array:
             self._next_weights.complete(view=result.view, number=result.number)
         self._done = result.number

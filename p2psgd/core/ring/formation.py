@@ -23,7 +23,7 @@ from p2psgd.wire.ring_messages import ROUND_MAX, RingState
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """By one STATUS, which came at `at`."""
+    """What one STATUS, which came at `at`, reported."""
 
     state: RingState
     view: int
@@ -31,44 +31,48 @@ class Told:
 
 
 class RingStates:
-    """Of all linked peers."""
+    """What all linked peers have reported of the ring."""
 
     def __init__(self) -> None:
         self._told: dict[Origin, Told] = {}
 
     def hear(self, peer: Origin, state: RingState, view: int, now: float) -> None:
-        """A STATUS has come."""
+        """Take in a STATUS."""
         self._told[peer] = Told(state, view, now)
 
     def forget(self, peer: Origin) -> None:
-        """The link is gone: what was said on it is void."""
+        """Forget what was reported on a link that is gone."""
         self._told.pop(peer, None)
 
     def of(self, member: Origin, view: View) -> Told | None:
-        """What a member told last, if it knew this view; None also if nothing came from it directly."""
+        """Return what a member reported last, if it knew this view; None also if nothing came from it
+        directly.
+        """
         told = self._told.get(member)
         return told if told is not None and told.view == view.number else None
 
     def within(self, view: View) -> Iterator[tuple[Origin, Told]]:
-        """All that was told by members that knew this view."""
+        """Yield all that members reported who knew this view."""
         for peer, told in self._told.items():
             if told.view == view.number and peer in view:
                 yield peer, told
 
     def generations(self, view: View) -> int:
-        """The highest generation of this view that was told of."""
+        """Return the highest generation of this view that was reported."""
         return max((told.state.generation for _, told in self.within(view)), default=0)
 
     def rounds(self, view: View) -> int:
-        """The highest round that was told to be complete."""
+        """Return the highest round that was reported to be complete."""
         return max((told.state.round for _, told in self.within(view)), default=0)
 
     def active(self, view: View, *, mine: bool) -> bool:
-        """Some member has a trainer that takes part; `mine`: this node has."""
+        """Return whether some member has a trainer that takes part; `mine`: this node has."""
         return mine or any(told.state.active for _, told in self.within(view))
 
     def all_given(self, generation: int, done: int, view: View) -> bool:
-        """All who have a trainer have given their share of the round after `done`, in this generation."""
+        """Return whether all members with a trainer have given their share of the round after `done`, in this
+        generation.
+        """
         states = [told.state for _, told in self.within(view)]
         return all(
             not state.active or state.round > done or (state.generation == generation and state.contributed)
@@ -76,7 +80,7 @@ class RingStates:
         )
 
     def quitter(self, generation: int, view: View) -> Origin | None:
-        """Who has told that it is out of this generation, or of a later one."""
+        """Return a member that is out of this generation, or of a later one, as it reports."""
         for peer, told in self.within(view):
             if told.state.generation >= generation and not told.state.running:
                 return peer
@@ -94,7 +98,7 @@ NAMED_MAX: Final = 3  # of those who are waited for: a sentence is to be read
 
 
 class Formation:
-    """Of one replica."""
+    """The judgement of one replica on whether a generation may begin."""
 
     def __init__(
         self, cluster: Cluster, state: State, *, node: Node, ring_states: RingStates, mode: Mode
@@ -108,7 +112,7 @@ class Formation:
         self._founded: float | None = None  # since when this node knows a view
 
     def hindrance(self, mine: RingState, now: float) -> str:
-        """Why no generation can begin, in words that name who is waited for; empty if one can."""
+        """Return why no generation can begin, in words that name who is waited for; empty if one can."""
         view = self._cluster.membership.view
         if not view.number:
             return "the run is not founded"
@@ -124,7 +128,9 @@ class Formation:
         return self._absent(now) or self._unready() or self._unlike(mine) or self._passive(mine, now)
 
     def linked_to(self) -> list[Origin]:
-        """Whom this node must be linked to: the head to all, all to the head and to their neighbours."""
+        """Return the members that this node must be linked to: the head to all, all to the head and to their
+        neighbours.
+        """
         order = self._cluster.membership.view.members
         me = self._cluster.me
         if me not in order:
@@ -136,7 +142,7 @@ class Formation:
         return sorted(wanted)
 
     def _absent(self, now: float) -> str:
-        """By their own words: nobody vouches for another's standing."""
+        """Name the members that were not heard themselves: nobody vouches for another's standing."""
         view = self._cluster.membership.view
         since = now - self._cluster.timing.failure_timeout_s
         silent = []
@@ -158,8 +164,9 @@ class Formation:
         return f"{self._name(unready)} not ready" if unready else ""
 
     def _unlike(self, mine: RingState) -> str:
-        """A dense round that changed no weight left no trace in the replica: whoever gave to it and does not
-        have its sums is to be given them first.
+        """Name the members whose replica differs, or that lack the last sums. A dense round that changed no
+        weight left no trace in the replica: whoever gave to it and does not have its sums is to be given them
+        first.
         """
         states = {each: told.state for each, told in self._ring_states.within(self._cluster.membership.view)}
         busy = [each for each, state in states.items() if state.running]
@@ -186,8 +193,8 @@ class Formation:
         )
 
     def _passive(self, mine: RingState, now: float) -> str:
-        """The first generation waits for all nodes of the bootstrap and their trainers, so that two runs of a
-        recipe begin alike; not for ever, since one of them may never come.
+        """Name what the first generation waits for: all nodes of the bootstrap and their trainers, so that
+        two runs of a recipe begin alike; not for ever, since one of them may never come.
         """
         view, bootstrap_expect = self._cluster.membership.view, self._cluster.membership.bootstrap_expect
         states = {each: told.state for each, told in self._ring_states.within(view)} | {
@@ -212,7 +219,7 @@ class Formation:
         return [peer for peer in self._cluster.peers.values() if peer.origin in view]
 
     def _name(self, members: list[Origin]) -> str:
-        """As the subject of what is the matter with them."""
+        """Return their names as the subject of a sentence."""
         names = ["this node" if each == self._cluster.me else self._cluster.name_of(each) for each in members]
         more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
         named = names[:NAMED_MAX] + more

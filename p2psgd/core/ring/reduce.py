@@ -30,7 +30,7 @@ class Stream:
     """A place in that sequence: number `at` of the chunk of `hop`; `passed` numbers came before it."""
 
     def __init__(self, count: int, nodes: int, first: int) -> None:
-        """Of a bucket of `count` numbers; `first` is the chunk of hop 0."""
+        """`count`: the bucket's numbers; `first`: the chunk of hop 0."""
         self.hop = 0
         self.at = 0
         self.passed = 0
@@ -41,16 +41,16 @@ class Stream:
 
     @property
     def over(self) -> bool:
-        """All has passed."""
+        """Whether all has passed."""
         return self.hop == 2 * self._nodes - 2
 
     def rest(self) -> tuple[int, int]:
-        """What is still to pass of this hop's chunk, as a range of the bucket; not after the end."""
+        """Return what is still to pass of this hop's chunk, as a range of the bucket; not after the end."""
         start, end = self._bounds()
         return start + self.at, end
 
     def advance(self, count: int) -> None:
-        """So many of `rest` have passed."""
+        """Pass so many of `rest`."""
         self.at += count
         self.passed += count
         self._skip()
@@ -103,7 +103,7 @@ class Piece:
 
 
 class Reduction:
-    """`own`: whether this node has a share; None as long as it is to come."""
+    """One bucket at one node. `own`: whether this node has a share; None as long as it is to come."""
 
     def __init__(
         self,
@@ -139,24 +139,24 @@ class Reduction:
 
     @property
     def whole(self) -> bool:
-        """All sums are here."""
+        """Whether all sums are here."""
         return self._in.over and self._added.passed == self._to_add
 
     @property
     def sent(self) -> bool:
-        """The right neighbour was sent all."""
+        """Whether the right neighbour was sent all."""
         return self._out.over
 
     @property
     def heard(self) -> int:
-        """So many nodes to the left are known to have given their share of this bucket, or none."""
+        """The number of nodes to the left known to have given their share of this bucket, or none."""
         return min(max(self._contributors, default=-1) + 1, self._nodes - 1)
 
     # -- receiving
 
     def check(self, hop: int, offset: int, count: int, contributors: int, others: int | None) -> None:
-        """PeerError unless these numbers are the next. `others`: how many shares but this node's are in the
-        sums of the round, if that is known.
+        """Raise PeerError unless these numbers are the next. `others`: how many shares but this node's are in
+        the sums of the round, if that is known.
         """
         numbers = f"numbers {offset} to {offset + count} at hop {hop}"
         if self._in.over:
@@ -182,7 +182,7 @@ class Reduction:
             raise PeerError(RejectCode.RING, f"{numbers} cannot be sums of {contributors} shares")
 
     def take(self, numbers: memoryview, contributors: int, verify: Verify) -> None:
-        """Numbers that `check` has let pass, little-endian. They go into `sums` as they are read to be
+        """Take numbers that `check` has let pass, little-endian. They go into `sums` as they are read to be
         verified; if they are refused nothing has come, and what lies there is nobody's.
         """
         hop, (start, _) = self._in.hop, self._in.rest()
@@ -210,8 +210,8 @@ class Reduction:
             self._add_until(self._added.passed + 2 * (end - start))
 
     def _remember(self, piece: tuple[int, int, int], check: int) -> None:
-        """The CRC-32C of what is to be sent: hop, from, to. Not of small pieces, or a neighbour that cuts
-        finely could fill the memory with them.
+        """Keep the CRC-32C of what is to be sent: hop, from, to. Not of small pieces, or a neighbour that
+        cuts finely could fill the memory with them.
         """
         if piece[2] - piece[1] >= CHECKED_NUMBERS_MIN:
             self._checks[piece] = check
@@ -224,7 +224,7 @@ class Reduction:
 
     @property
     def others(self) -> int | None:
-        """How many shares but this node's are in the sums, once that is known."""
+        """The number of shares but this node's that are in the sums, once that is known."""
         if self._total:
             return self._total - bool(self.own)
         return self._contributors.get(self._nodes - 2)
@@ -232,7 +232,7 @@ class Reduction:
     # -- sending
 
     def next_piece(self, numbers_max: int) -> Piece | None:
-        """What may be sent now, of at most so many numbers; None if there is nothing."""
+        """Return what may be sent now, of at most so many numbers; None if there is nothing."""
         known = self._first + self._in.passed - self._out.passed
         if self.own is None or self._out.over or known <= 0:
             return None
@@ -256,13 +256,13 @@ class Reduction:
         return Piece(hop, start, contributors, travelling(source, half=self._half), check)
 
     def _add_until(self, passed: int) -> None:
-        """Have this node's share in the first `passed` numbers that came, or in as many as have come."""
+        """Add this node's share to the first `passed` numbers that came, or to as many as have come."""
         while self._added.passed < (wanted := min(passed, self._in.passed, self._to_add)):
             start, end = self._added.rest()
             self._add(start, min(end, start + wanted - self._added.passed))
 
     def _add(self, start: int, end: int) -> None:
-        """Have this node's share in these sums, which lie there, the next after `_added`."""
+        """Add this node's share to these sums, which lie there, the next after `_added`."""
         hop, sums, check = self._added.hop, self._sums[start:end], None
         if self.own and not self._contributors[hop]:
             check = self._check_own(start, end)
@@ -273,19 +273,21 @@ class Reduction:
         self._has_added(start, end, check)
 
     def _check_own(self, start: int, end: int) -> int | None:
-        """The CRC-32C of this node's share of these numbers, as they are to be sent."""
+        """Return the CRC-32C of this node's share of these numbers, as they are to be sent."""
         check, sound = codec.check_numbers(self._shares[start:end])
         self._found(start, end, sound=sound)
         return None if self._half else check
 
     def _found(self, start: int, end: int, *, sound: bool) -> None:
-        """All of this node's share of these numbers are finite, or not: then nothing more is sent."""
+        """Note whether all of this node's share of these numbers are finite; if not, nothing more is sent."""
         if not sound:
             self._sound = False
             self._on_unsound(start + int(np.argmin(np.isfinite(self._shares[start:end]))))
 
     def _has_added(self, start: int, end: int, check: int | None) -> None:
-        """This node's share is in these sums, or it has none; `check`: their CRC-32C if it is known."""
+        """Note that this node's share is in these sums, or it has none; `check`: their CRC-32C if it is
+        known.
+        """
         hop = self._added.hop
         if check is not None and not self._half:
             self._remember((hop + 1, start, end), check)
@@ -298,7 +300,7 @@ class Reduction:
 
 
 def travelling(numbers: NDArray[np.float32], *, half: bool) -> NDArray[np.float32] | NDArray[np.float16]:
-    """As they go through a link: the same memory, or rounded to float16."""
+    """Return numbers as they go through a link: the same memory, or rounded to float16."""
     if not half:
         return numbers
     with np.errstate(all="ignore"):
@@ -314,10 +316,10 @@ NUMBERS_MIN: Final = 1 << 18  # also in a run of few weights: scripts sum arrays
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DenseMemory:
-    """`shares` float32 (M,): what this node's trainer gives to the round, its own until it opens the next
-    one; `arrays` float32 (M,): the same of an array, which may come while changes are being made. `sums`
-    float32 (2, M): what the ring makes of all shares; rounds take the two halves in turn, so that a trainer
-    can read the last sums while the next come in. M = max(P, NUMBERS_MIN).
+    """The memory of a dense ring. `shares` float32 (M,): what this node's trainer gives to the round, its own
+    until it opens the next one; `arrays` float32 (M,): the same of an array, which may come while changes are
+    being made. `sums` float32 (2, M): what the ring makes of all shares; rounds take the two halves in turn,
+    so that a trainer can read the last sums while the next come in. M = max(P, NUMBERS_MIN).
     """
 
     shares: NDArray[np.float32]
@@ -325,12 +327,12 @@ class DenseMemory:
     sums: NDArray[np.float32]
 
     def given(self, kind: int) -> NDArray[np.float32]:
-        """Where buckets of this kind lie."""
+        """Return where buckets of this kind lie."""
         return self.arrays if kind == ARRAY else self.shares
 
 
 def make_dense_memory(weights: int) -> DenseMemory:
-    """Of a node that has had no trainer yet."""
+    """Return the memory of a node that has had no trainer yet."""
     numbers = max(weights, NUMBERS_MIN)
     shares, arrays = np.zeros((2, numbers), np.float32)
     return DenseMemory(shares, arrays, np.zeros((2, numbers), np.float32))
@@ -357,21 +359,21 @@ class Bucket:
 
     @property
     def end(self) -> int:
-        """Behind its last number."""
+        """The place behind its last number."""
         return self.offset + self.count
 
     def describe(self) -> str:
-        """In a sentence: name and shape."""
+        """Return name and shape for a sentence."""
         return f"{self.name!r} {self.shape}"
 
 
 def bucket_of(said: BucketContributed | RingBucket) -> Bucket:
-    """What a trainer gave, or a peer declared."""
+    """Return the bucket that a trainer gave, or a peer declared."""
     return Bucket(said.kind, said.offset, said.count, said.name, said.shape)
 
 
 class Buckets:
-    """Those of one node's share of one round, as far as they are known."""
+    """The buckets of one node's share of one round, as far as they are known."""
 
     def __init__(self, weights: int, numbers: int) -> None:
         """`weights`: P; `numbers`: M, what an array may have at most."""
@@ -386,16 +388,16 @@ class Buckets:
 
     @property
     def whole(self) -> bool:
-        """No bucket is to come."""
+        """Whether no bucket is to come."""
         return self._covered == self._weights or self.of_array
 
     @property
     def of_array(self) -> bool:
-        """The round sums an array and changes no weight."""
+        """Whether the round sums an array and changes no weight."""
         return bool(self.all) and self.all[0].kind == ARRAY
 
     def add(self, bucket: Bucket) -> None:
-        """The next one; ValueError with a sentence if there can be none such."""
+        """Add the next one; ValueError with a sentence if there can be none such."""
         what = f"bucket {len(self.all)}, {bucket.describe()},"
         if len(self.all) >= BUCKETS_MAX:
             raise ValueError(f"{what} is one too many: a round has at most {BUCKETS_MAX}")
@@ -423,7 +425,7 @@ class Buckets:
 
 
 def name_difference(place: int, number: int, own: Bucket, other: Bucket, name: str) -> str:
-    """One sentence: bucket `place` of round `number` is one thing here and another at node `name`."""
+    """Return one sentence: bucket `place` of round `number` is one thing here and another at node `name`."""
     kinds = {CHANGES: "tensor", ARRAY: "array"}
     here, there = own.describe(), other.describe()
     if own.kind != other.kind:

@@ -35,7 +35,9 @@ from p2psgd.wire.ring_messages import CHANGES, RESULT_HOP, RingChunkHeader, chec
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Round `number`, completed in generation `generation` of `view`; its sums lie in half number % 2."""
+    """The result of round `number`, completed in generation `generation` of `view`; its sums lie in half
+    number % 2.
+    """
 
     view: int
     generation: int
@@ -75,7 +77,7 @@ class _Intake:
 
 
 class Results:
-    """Keeps one, gives it to any number of peers and takes one at a time."""
+    """The last result: kept, given to any number of peers, and taken from one at a time."""
 
     def __init__(
         self,
@@ -101,20 +103,22 @@ class Results:
         self._intake: _Intake | None = None
 
     def keep(self, result: Result) -> None:
-        """That of the last completed round."""
+        """Keep the result of the last completed round."""
         self._kept, self._intake = result, None
         self._feeds.clear()
 
     def withdraw(self) -> None:
-        """A new generation begins: all members have the last round. It is kept all the same."""
+        """Stop giving and taking, as a new generation begins: all members have the last round. It is kept all
+        the same.
+        """
         self._intake = None
         self._feeds.clear()
 
     # -- giving
 
     def give(self, peer: Peer, done: int, now: float) -> None:
-        """To a peer that lacks round `done` and only that, if it is here; again after a failure timeout in
-        which it has taken nothing.
+        """Give the result to a peer that lacks round `done` and only that, if it is here; again after a
+        failure timeout in which it has taken nothing.
         """
         kept, feed = self._kept, self._feeds.get(peer.origin)
         if kept is None or kept.number != done:
@@ -127,7 +131,7 @@ class Results:
         self.push(peer, now)
 
     def push(self, peer: Peer, now: float) -> None:
-        """Go on while there is credit."""
+        """Go on giving while there is credit."""
         feed = self._feeds.get(peer.origin)
         while feed is not None and feed.peer is peer and peer.credit > 0:
             try:
@@ -154,8 +158,8 @@ class Results:
     # -- taking
 
     def hear_bucket(self, peer: Peer, message: RingBucket, done: int) -> None:
-        """A peer declares the next bucket of a result; the first begins anew. What is not wanted, or is not
-        what the peer's STATUS tells, is passed over.
+        """Take in the next bucket of a result that a peer declares; the first begins anew. What is not
+        wanted, or is not what the peer's STATUS tells, is passed over.
         """
         if message.round != done + 1 or self._node.quarantined or message.contributors < 1:
             return
@@ -183,7 +187,7 @@ class Results:
     def hear_chunk(
         self, peer: Peer, header: RingChunkHeader, numbers: memoryview, body: Body, now: float
     ) -> Result | None:
-        """The next numbers; the result once it is whole and right, to be completed at once."""
+        """Take in the next numbers; return the result once it is whole and right, to be completed at once."""
         if self._node.quarantined:
             self._intake = None
         intake = self._intake
@@ -209,7 +213,9 @@ class Results:
         return result if self._is_right(peer, result, now) else None
 
     def _is_right(self, peer: Peer, result: Result, now: float) -> bool:
-        """Its weights are those of the giver; PeerError if they are not, and those here are not to blame."""
+        """Return whether its weights are those of the giver; PeerError if they are not, and those here are
+        not to blame.
+        """
         if result.buckets.of_array:
             return True
         if not self._next_weights.is_sound(self._scanner, self._out, now):

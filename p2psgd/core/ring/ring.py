@@ -56,7 +56,7 @@ ON_ITS_WAY_TIMEOUTS: Final = 0.5  # frames take their time
 
 
 class Ring:
-    """Of one replica in ring mode."""
+    """The ring of one replica in ring mode."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Ring:
         mode: Mode,
         now: float,
     ) -> None:
-        """`rounds` makes them, sparse or dense, given what is called whenever one is complete."""
+        """`rounds` makes the rounds, sparse or dense, given what is called whenever one is complete."""
         self.counters = RingCounters()
         self.generation: Generation | None = None  # None unless the life is FORMING or RUNNING
         self.order: tuple[int, ...] = ()  # node ids of the last generation, around the ring
@@ -114,12 +114,12 @@ class Ring:
 
     @property
     def running(self) -> bool:
-        """A generation is under way here."""
+        """Whether a generation is under way here."""
         return self.generation is not None
 
     @property
     def state(self) -> RingState:
-        """What the next STATUS tells."""
+        """What the next STATUS reports."""
         same = self._view.number == self._cluster.membership.view.number
         return RingState(
             generation=self._number if same else 0,
@@ -130,7 +130,9 @@ class Ring:
         )
 
     def waiting_for(self, now: float) -> str:
-        """Who is waited for and since when, or why the ring stands still; empty if nothing is to be said."""
+        """Return who is waited for and since when, or why the ring stands still; empty if nothing is to be
+        said.
+        """
         had_trainers = self.running or self.rounds.done > 0 or self._ring_states.rounds(self._view) > 0
         if had_trainers and not self._ring_states.active(self._view, mine=self.active):
             return ""  # nobody waits for a share of those who only follow, or whose trainers have finished
@@ -227,17 +229,17 @@ class Ring:
             self._start(generation, begin.round, begin.digest, now)
 
     def drained(self, peer: Peer, now: float) -> None:
-        """There is credit again."""
+        """Go on sending on a link that has credit again."""
         self._moved = now
         self.rounds.drained(peer, now)
         self._heed(now)
 
     def leave(self, now: float) -> None:
-        """This node has said GOODBYE."""
+        """Stop, since this node has said GOODBYE."""
         self.stop(StopReason.LEAVING, now)
 
     def unlink(self, peer: Origin, now: float) -> None:
-        """A link is gone: without a neighbour's this node is out of the generation."""
+        """Note that a link is gone: without a neighbour's this node is out of the generation."""
         self._ring_states.forget(peer)
         if self.generation is not None and peer in (self.generation.left, self.generation.right):
             self.stop(StopReason.LINK, now)
@@ -245,7 +247,9 @@ class Ring:
     # -- time
 
     def look(self, now: float) -> None:
-        """After every event: does what holds a generation together still hold, and what held up a share?"""
+        """Check after every event whether what holds a generation together still holds, and what held up a
+        share.
+        """
         view = self._cluster.membership.view
         if view is not self._view:
             self.stop(StopReason.VIEW, now, tell=False)  # who enters a view tells everybody anyway
@@ -256,7 +260,7 @@ class Ring:
         self._open_round()  # the log was full
 
     def pass_time(self, now: float) -> None:
-        """Whom to wish out, and what is due."""
+        """Update the straggler votes, and do what is due."""
         self._leave_if_told(now)
         if self._is_stuck(now):
             self.stop(StopReason.STUCK, now)
@@ -272,7 +276,9 @@ class Ring:
         self._try_to_begin(now)
 
     def _is_stuck(self, now: float) -> bool:
-        """Nobody is waited for and yet nothing comes: something of this round has been lost on its way."""
+        """Return whether nobody is waited for and yet nothing comes: something of this round has been lost on
+        its way.
+        """
         if not (self.running and self.rounds.contributed):
             return False
         quiet_s = now - max(self._moved, self.since, self.given_at)
@@ -280,7 +286,9 @@ class Ring:
         return quiet_s > self._cluster.timing.silence_s and given
 
     def _tell_news(self, now: float) -> None:
-        """While idle the others wait for just that, as long as a STATUS is apart from the next."""
+        """Send a STATUS while idle if anything has changed: the others wait for just that, as long as a
+        STATUS is apart from the next.
+        """
         news = self._node.ready, self._state.frontier.version, self.state
         if not self.running and news != self._news:
             self._status_sender.send_to_all(now)
@@ -289,7 +297,7 @@ class Ring:
     # -- generations
 
     def _try_to_begin(self, now: float) -> None:
-        """If this node is the head: begin the next generation as soon as all can take part."""
+        """Begin the next generation as soon as all can take part, if this node is the head."""
         view = self._cluster.membership.view
         if self.running or now < self._begin_due or not view.members or view.members[0] != self._cluster.me:
             return
@@ -302,7 +310,7 @@ class Ring:
         self._start(generation, first, self._state.lattice.digest, now)
 
     def _is_fit(self) -> bool:
-        """This node can take part: its replica is complete and stays so."""
+        """Return whether this node can take part: its replica is complete and stays so."""
         return self._node.ready and self._taking.donor is None and not self._cluster.membership.stopping
 
     def _start(self, generation: Generation, first: int, digest: int, now: float) -> None:
@@ -351,7 +359,7 @@ class Ring:
             self.stop(StopReason.TOLD, now)
 
     def stop(self, why: StopReason, now: float, *, tell: bool = True) -> None:
-        """The generation, if there is one, is over here; what this node gave stays for the next."""
+        """End the generation, if there is one; what this node gave stays for the next."""
         if self.generation is None:
             return
         self.generation = None
@@ -370,7 +378,7 @@ class Ring:
     # without it, whoever has given.
 
     def _describe_wait(self, hindrance: str, now: float) -> str:
-        """Empty where `explain` says already why this node is not READY."""
+        """Describe the wait; empty where `explain` says already why this node is not READY."""
         if self._cluster.me not in self._cluster.membership.view or not self._node.ready:
             return ""
         if self.generation is None:
@@ -382,7 +390,7 @@ class Ring:
         return self._describe_round(self.generation, now)
 
     def _describe_round(self, generation: Generation, now: float) -> str:
-        """Of the latest round that is under way anywhere."""
+        """Describe the latest round that is under way anywhere."""
         last = max(self.rounds.done, self._ring_states.rounds(self._cluster.membership.view))
         waited_s = now - max(self.since, self.given_at)
         said = f"round {last + 1} has waited for {waited_s:.1f} s"

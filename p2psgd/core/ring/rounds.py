@@ -18,7 +18,7 @@ from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 
 
 class RingPhase(enum.Enum):
-    """What the ring is at."""
+    """The phase of the ring at this node."""
 
     IDLE = "idle"  # this node has been in no generation
     FORMING = "forming"  # one begins: does its replica fit, are the neighbours linked?
@@ -73,7 +73,7 @@ class RingLife(Lifecycle[RingPhase]):
 
 @dataclass(slots=True)
 class RingCounters:
-    """Since this life of the node began; every one only grows."""
+    """Counts since this life of the node began; every one only grows."""
 
     rounds: int = 0  # completed with this node
     generations: int = 0  # that it took part in
@@ -86,8 +86,8 @@ class RingCounters:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """`number` within `view`, from 1; `order`: the members' lives around the ring; `place`: this
-    node's in it.
+    """One generation of the ring: `number` within `view`, from 1; `order`: the members' lives around the
+    ring; `place`: this node's in it.
     """
 
     view: int
@@ -97,12 +97,12 @@ class Generation:
 
     @property
     def left(self) -> Origin:
-        """From whom everything comes."""
+        """The member from which everything comes."""
         return self.order[self.place - 1]
 
     @property
     def right(self) -> Origin:
-        """To whom everything goes."""
+        """The member to which everything goes."""
         return self.order[(self.place + 1) % len(self.order)]
 
 
@@ -123,8 +123,8 @@ class Completed:
 
 
 class Rounds(Protocol):
-    """Sparse or dense. Changes the replica when a round is complete, as a whole, and then calls
-    `on_complete`, which it was made with.
+    """Sparse or dense rounds. They change the replica when a round is complete, as a whole, and then call
+    `on_complete`, which they were made with.
     """
 
     wish_to_stop: str  # why the generation could not go on and has stopped here; empty if it can
@@ -135,44 +135,47 @@ class Rounds(Protocol):
 
     @property
     def contributed(self) -> bool:
-        """This node's share of the round after `done` is given whole."""
+        """Whether this node's share of the round after `done` is given whole, or an empty one."""
 
     @property
     def missing(self) -> list[Origin]:
         """Members of the generation whose share of the round under way is not known to be given."""
 
     def fits(self, first: int) -> bool:
-        """Round `first` may be the next here: this node has not completed it, and does not lack the sums of
-        the one before if it gave to that. Whoever began may have heard too long ago where this node stands.
+        """Return whether round `first` may be the next here: this node has not completed it, and does not
+        lack the sums of the one before if it gave to that. Whoever began may have heard too long ago where
+        this node stands.
         """
 
     def begin(self, generation: Generation, first: int, now: float) -> None:
-        """The replica is the same at all members: run rounds from `first` on, with the shares there are."""
+        """Run rounds from `first` on, with the shares there are: the replica is the same at all members."""
 
     def stop(self) -> None:
-        """The generation is over. Shares of others are dropped, the own one stays for the next."""
+        """End the generation. Shares of others are dropped, the own one stays for the next."""
 
     def activate(self, active: bool, now: float) -> None:
-        """Whether this node has a trainer that gives shares; without, it gives empty ones when it sees
+        """Note whether this node has a trainer that gives shares; without, it gives empty ones when it sees
         another's.
         """
 
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
-        """This node's trainer gives its share, or a bucket of it; kept until a round completes with it."""
+        """Take this node's share, or a bucket of it; kept until a round completes with it."""
 
     def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
-        """A frame of a peer: of this generation, from the left neighbour, or else dropped unread; PeerError
-        for what no honest peer says.
+        """Take in a frame of a peer: of this generation, from the left neighbour, or else dropped unread;
+        PeerError for what no honest peer says.
         """
 
     def drained(self, peer: Peer, now: float) -> None:
-        """There is credit again on this link."""
+        """Go on sending on a link that has credit again."""
 
     def pass_time(self, now: float) -> None:
-        """While a generation runs: do what is due."""
+        """Do what is due while a generation runs."""
 
     def give_result(self, peer: Peer, now: float) -> None:
-        """While idle: this peer lacks round `done` and only that. Said again as long as it is so."""
+        """Give the last result, while idle, to a peer that lacks round `done` and only that. Said again as
+        long as it is so.
+        """
 
 
 OnComplete = Callable[[Completed, float], None]

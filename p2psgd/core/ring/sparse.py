@@ -52,8 +52,8 @@ class _Given:
 
 
 class SparseRounds:
-    """Of one replica. At most what two rounds hold waits to be sent: the right neighbour has no share of a
-    round before it has the whole of the one before.
+    """The rounds of a sparse ring. At most what two rounds hold waits to be sent: the right neighbour has no
+    share of a round before it has the whole of the one before.
     """
 
     def __init__(
@@ -108,7 +108,9 @@ class SparseRounds:
             self._give(self._own.left(self._state), now)
 
     def settle(self, first: int) -> None:
-        """Round `first` is the next, and all before it are in the replica: so may be what this node gave."""
+        """Drop what this node gave if it is in the replica: round `first` is the next, and all before it are
+        there.
+        """
         if self._own.round and self._own.is_taken(self._state, first):
             self._own.drop()
 
@@ -139,7 +141,7 @@ class SparseRounds:
     # -- giving
 
     def _follow(self, now: float) -> None:
-        """Without a trainer: do not let those wait who have one."""
+        """Give an empty share if this node has no trainer and others gave: they must not wait for it."""
         if self._generation is not None and self._given and not self._active and not self.contributed:
             self._followed = True
             self._give([], now)
@@ -192,7 +194,7 @@ class SparseRounds:
         self._try_to_complete(now)
 
     def _take(self, member: Origin, header: RingUpdateHeader, body: memoryview) -> None:
-        """One part: check all of it, keep it, pass it on."""
+        """Check all of one part, keep it, and pass it on."""
         known = self._given.get(member)
         given = _Given(header.parts) if known is None else known
         next_part = len(given.parts)
@@ -231,8 +233,8 @@ class SparseRounds:
 
 
 def _bound_rounds(state: State) -> int:
-    """How many rounds are complete by what was restored, if that can be: each mini-batch of a node is one
-    round's, so there were at least as many as any node has mini-batches, and at most as many as all have
+    """Return how many rounds are complete by what was restored, if that can be: each mini-batch of a node is
+    one round's, so there were at least as many as any node has mini-batches, and at most as many as all have
     together and those to which nobody gave. A number that a member had wrong is not kept for ever.
     """
     counts = state.frontier.mini_batches().values()

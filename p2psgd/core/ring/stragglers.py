@@ -25,7 +25,7 @@ UNREADY_TIMEOUTS: Final = 12  # a snapshot takes its time
 
 
 class StragglerVotes:
-    """Of one replica; `look` several times a second."""
+    """One replica's votes against members that hold the ring back; `look` several times a second."""
 
     def __init__(
         self, cluster: Cluster, *, node: Node, ring_states: RingStates, formation: Formation
@@ -37,8 +37,8 @@ class StragglerVotes:
         self._since: dict[tuple[Hashable, ...], float] = {}  # what is the matter, and since when
 
     def look(self, mine: RingState, missing: list[Origin], now: float) -> dict[Origin, str]:
-        """The members that hold the ring back, and in which words; `missing`: whose share of the round under
-        way has not come.
+        """Return the members that hold the ring back, and in which words; `missing`: whose share of the round
+        under way has not come.
         """
         timing = self._cluster.timing
         matters = self._matters(mine, missing)
@@ -60,7 +60,7 @@ class StragglerVotes:
         return late if len(self._cluster.membership.view.members) - len(late) >= 2 else {}
 
     def _matters(self, mine: RingState, missing: list[Origin]) -> dict[tuple[Hashable, ...], str]:
-        """What is the matter with whom, the worst first."""
+        """Return what is the matter with whom, the worst first."""
         view = self._cluster.membership.view
         matters: dict[tuple[Hashable, ...], str] = {}
         if (
@@ -90,7 +90,9 @@ class StragglerVotes:
     def _add_late_shares(
         self, matters: dict[tuple[Hashable, ...], str], mine: RingState, missing: list[Origin]
     ) -> None:
-        """If most have given theirs: else the pace is that of the others, and this node is quick."""
+        """Add those whose share is late, if most have given theirs: else the pace is that of the others, and
+        this node is quick.
+        """
         view, number = self._cluster.membership.view, mine.round + 1
         late = []
         for member in missing:
@@ -104,7 +106,7 @@ class StragglerVotes:
             matters |= {("share", member, view.number, number): words for member in late}
 
     def _heard(self, member: Origin) -> float:
-        """When there was news of it last, by whomever."""
+        """Return when there was news of it last, by whomever."""
         peer = self._cluster.peers.get(member)
         direct = float("-inf") if peer is None else peer.last_seen
         return max(direct, self._cluster.acks.heard(member))
@@ -122,7 +124,7 @@ Rows = dict[Origin, tuple[int, int]]  # by origin, sequence and digest
 
 
 class ResultServer:
-    """Of one replica; `serve` while idle, several times a second."""
+    """One replica's service of the last result; `serve` while idle, several times a second."""
 
     def __init__(self, cluster: Cluster, state: State, *, ring_states: RingStates, rounds: Rounds) -> None:
         self._cluster = cluster
@@ -134,11 +136,11 @@ class ResultServer:
         self._since: float | None = None  # when a member was first seen that lacks it
 
     def begin(self) -> None:
-        """All members are at this frontier."""
+        """Note that all members are at this frontier."""
         self._after, self._since = self._rows(), None
 
     def completed(self) -> None:
-        """One more round."""
+        """Note one more round."""
         self._before, self._after = self._after, self._rows()
 
     def _rows(self) -> Rows:
@@ -168,6 +170,8 @@ class ResultServer:
             self._rounds.give_result(peer, now)
 
     def _builds_on(self, peer: Peer) -> bool:
-        """It is where this node was before that round. One that changed no weight left no trace."""
+        """Return whether the peer is where this node was before that round. One that changed no weight left
+        no trace.
+        """
         rows = {origin: (row.sequence, row.digest) for origin, row in (peer.status or {}).items()}
         return rows == self._before

@@ -147,8 +147,8 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             dense,
             D + "_is_current",
-            "return generation is not None and (peer.origin, view, number) == (",
-            "return generation is not None and (peer.origin, generation.view, generation.number) == (",
+            "generation is not None and tag == (generation.left, generation.view, generation.number)",
+            "generation is not None and peer.origin == generation.left",
         ),
         Edit(formation, "Formation._unlike", "if busy:", "if False:"),
     ),
