@@ -79,7 +79,7 @@ def make_words(indices: NDArray[Any], negative: NDArray[Any]) -> NDArray[np.uint
 
 def make_update(words: NDArray[np.uint32], weights: int, **header: int) -> bytes:
     """The body of a peer's UPDATE frame."""
-    fields = {"node": 7, "incarnation": 1, "sequence": 1, "digest": 0, "mini_batch": 1, "step": 1}
+    fields = {"node": 7, "incarnation": 1, "sequence": 1, "digest": 0, "steps": 1, "magnitude": 1}
     return pack_update(UpdateHeader(**{**fields, **header}, count=len(words)), codec.encode(words, weights))
 
 
