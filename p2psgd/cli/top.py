@@ -55,7 +55,7 @@ def ask_over_control(path: Path) -> NodeStatus:
 
 
 class HttpSource:
-    """The same from where `--http` shows a node; UsageError if that is no address. Raises P2psgdError."""
+    """Asks where `--http` shows a node; UsageError for a bad address. Raises P2psgdError."""
 
     def __init__(self, url: str) -> None:
         found = _URL.fullmatch(url)
@@ -93,7 +93,7 @@ SILENT_S: Final = 3.0  # beyond the usual pause; a shorter silence is no news
 
 
 class History:
-    """What one node has answered so far, bounded. `now` is in seconds, monotonic."""
+    """The history holds what one node has answered, bounded. `now` is in seconds, monotonic."""
 
     def __init__(self, *, every_s: float) -> None:
         self.status: NodeStatus | None = None  # the last one
@@ -235,7 +235,7 @@ ANSWERS_MAX: Final = 4  # that nobody has looked at yet; then the thread waits
 
 
 class Watching:
-    """One command: what came of one source, drawn on one console. P2psgdError if nothing can come of it."""
+    """A command asks one source and draws on one console. P2psgdError if the source cannot be asked."""
 
     def __init__(self, source: Callable[[], NodeStatus], console: Console, *, every_s: float) -> None:
         self._answers: queue.Queue[tuple[NodeStatus | Exception, float]] = queue.Queue(ANSWERS_MAX)
@@ -284,7 +284,7 @@ class Watching:
             time.sleep(every_s)
 
     def _next(self, timeout_s: float | None) -> bool:
-        """Wait for an answer, for so long; whether one has come. A first one that is an error is raised."""
+        """Wait for an answer; return whether one has come. A first one that is an error is raised."""
         try:
             answer, at = self._answers.get(timeout_s != 0, timeout_s)
         except queue.Empty:

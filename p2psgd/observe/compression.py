@@ -60,13 +60,13 @@ class Tally:
 
 
 class OwnCompression:
-    """How a node's own updates compress: all of them, and the recent ones."""
+    """The sums count a node's own updates: all of them, and the recent ones."""
 
     def __init__(self) -> None:
         self._tensors: Tensors = ()  # known from `begin` on
 
     def begin(self, tensors: Tensors, *, shards: int = 0, mini_batches: int = 0) -> None:
-        """Begin with a run that counts so many `shards`; `mini_batches` were made by former lives."""
+        """Begin with a run that counts `shards`; earlier incarnations have made `mini_batches`."""
         sizes = [math.prod(shape) for _, shape in tensors]
         ends = np.cumsum(sizes, dtype=np.int64)
         self._tensors = tensors

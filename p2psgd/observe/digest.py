@@ -29,7 +29,7 @@ def count_applied(row: FrontierRow) -> int:
 
 
 def is_ring(row: FrontierRow) -> bool:
-    """Whether this is the one row of a dense ring."""
+    """Return whether this is the one row of a dense ring."""
     return Origin(row.node, row.incarnation) == RING
 
 
@@ -52,7 +52,7 @@ class Difference(Part):
 
 
 class PeerReport(Part):
-    """One peer's replica beside this node's, by its last STATUS."""
+    """A report compares a peer's replica, by its last STATUS, with this node's."""
 
     node: str = "?"
     id: str = ""

@@ -37,7 +37,7 @@ _NUMBERS: Final = re.compile(r"[0-9a-f]{16}|\d+")
 
 @dataclass(slots=True)
 class _Place:
-    """What came from one place since `began`, seconds, monotonic."""
+    """A place counts what has come from it since `began`, seconds, monotonic."""
 
     began: float
     passed: int = 0
@@ -47,14 +47,14 @@ class _Place:
 
 
 class LogLimit:
-    """Of one log. Not safe for several threads at once: the handler that asks holds its lock."""
+    """The limit of one log. It is not thread-safe: the handler that asks holds its lock."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[Any, ...], _Place] = {}
         self._due = float("inf")  # the first minute ends then
 
     def take(self, record: logging.LogRecord, now: float) -> list[logging.LogRecord]:
-        """What is to be written now that `record` has come: what was held back before, and the record itself
+        """Return what to write now that `record` has come: what was held back before, and the record itself
         unless it is held back.
         """
         due = self.settle(now)
@@ -75,7 +75,7 @@ class LogLimit:
         return due
 
     def settle(self, now: float) -> list[logging.LogRecord]:
-        """What was held back in minutes that are over, in words; to be asked now and then."""
+        """Return what was held back in minutes that are over, in words; ask this now and then."""
         if now < self._due:
             return []
         over = [key for key, place in self._places.items() if now - place.began >= WINDOW_S]
@@ -84,7 +84,7 @@ class LogLimit:
         return told
 
     def close(self) -> list[logging.LogRecord]:
-        """What was held back and not told yet, in words: the log ends."""
+        """Return what was held back and not yet reported, in words: the log ends."""
         return [record for key in list(self._places) for record in self._end(key)]
 
     def _passes(self, place: _Place, record: logging.LogRecord) -> bool:
@@ -167,7 +167,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """What another formatter makes, each line with its priority."""
+    """This formatter puts the priority before each line that another formatter makes."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ def begin_log(form: LogFormat, *, stream: TextIO | None = None) -> None:
 def choose_formatter(
     form: LogFormat, stream: TextIO, environment: Mapping[str, str] = os.environ
 ) -> logging.Formatter:
-    """What `form` means there."""
+    """Return the formatter that `form` means there."""
     journal = leads_to_journal(stream, environment)
     text = form is LogFormat.TEXT or (form is LogFormat.AUTO and (journal or stream.isatty()))
     formatter = TextFormatter(timed=not journal) if text else JsonFormatter()
@@ -227,7 +227,7 @@ def choose_formatter(
 
 
 def leads_to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether what is written there goes straight to the journal: $JOURNAL_STREAM of systemd.exec(5) names
+    """Return whether the stream goes straight to the journal: $JOURNAL_STREAM of systemd.exec(5) names
     it, and is there too in a child whose output was put elsewhere.
     """
     device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")

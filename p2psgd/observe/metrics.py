@@ -31,7 +31,7 @@ Row = tuple[Mapping[str, object], float | None]
 
 
 class Metrics:
-    """What `/metrics` answers; `status` gives the status of now, with the whole compression."""
+    """The answer to `/metrics`; `status` returns the present status, with the whole compression."""
 
     def __init__(self, status: Callable[[], NodeStatus]) -> None:
         self._registry = CollectorRegistry()

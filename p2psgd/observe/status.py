@@ -26,7 +26,7 @@ NEWS_S: Final = 1.0  # rounds of a ring take less as a rule: a shorter wait for 
 
 
 class NodeState(StrEnum):
-    """What a node is about. The first and the last are those of a node as others see it."""
+    """A node is in one of these states. The first and the last are those of a node as others see it."""
 
     STARTING = "starting"  # it has not answered yet
     WAITING = "waiting for a trainer"
@@ -93,7 +93,7 @@ class BitCounts(Part):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all of them."""
         return self.remainder + self.quotient + self.sign + self.header + self.dense
 
     def by_name(self) -> dict[str, int]:
@@ -119,7 +119,7 @@ class UpdateSums(Part):
 
 
 class TensorSums(Part):
-    """One tensor in these updates."""
+    """The sums of one tensor in these updates."""
 
     name: str = "?"
     weights: int = 0
@@ -131,7 +131,7 @@ class TensorSums(Part):
 
 
 class Compression(Part):
-    """How a node's own updates compress."""
+    """This part shows how a node's own updates compress."""
 
     total: UpdateSums = UpdateSums()
     recent: UpdateSums = Field(UpdateSums(), description="of the last 100 to 200 mini-batches")
@@ -142,7 +142,7 @@ class Compression(Part):
 
 
 class RunStatus(Part):
-    """What all nodes of the run agree on."""
+    """All nodes of the run agree on these."""
 
     fingerprint: str = ""
     mode: str = ""
@@ -196,7 +196,7 @@ class UpdatesStatus(Part):
 
 
 class OriginStatus(Part):
-    """One origin in the frontier."""
+    """A row describes one origin in the frontier."""
 
     node: str = "?"
     id: str = ""
@@ -206,7 +206,7 @@ class OriginStatus(Part):
 
 
 class MemberStatus(Part):
-    """One member of the view, this node among them."""
+    """A row describes one member of the view, this node among them."""
 
     node: str = "?"
     id: str = ""
@@ -283,7 +283,7 @@ class SnapshotStatus(Part):
 
 
 class StallStatus(Part):
-    """Why the trainer is held up, and for how long it has been."""
+    """A stall says why the trainer is held up, and for how long it has been."""
 
     words: str = "?"
     since_s: Tenths = 0.0
@@ -299,7 +299,7 @@ class SlowLinkStatus(Part):
 
 
 class CountersStatus(Part):
-    """What should be rare, since the daemon was started; see core/context.py."""
+    """These count what should be rare, since the daemon was started; see core/context.py."""
 
     snapshots_given: int = 0
     snapshots_taken: int = 0
@@ -329,7 +329,7 @@ class RingStatus(Part):
 
     @property
     def wait(self) -> str:
-        """Who is waited for and since when; empty while it is no news."""
+        """Return who is waited for and since when; empty while the wait is short."""
         return self.waiting_for if self.since_s >= NEWS_S else ""
 
     @property
@@ -339,7 +339,7 @@ class RingStatus(Part):
 
 
 class PeerStatus(Part):
-    """One peer: a node that was linked, that the list names, or a member that is not linked."""
+    """A peer is a node that was linked, one that the list names, or a member that is not linked."""
 
     node: str = "?"
     id: str | None = None
@@ -402,7 +402,7 @@ class TlsStatus(Part):
 
 
 class EventStatus(Part):
-    """One event, with its figures."""
+    """An event has its figures beside these."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -413,7 +413,7 @@ class EventStatus(Part):
 
 
 class NodeStatus(Part):
-    """One node. What is not set is not known yet: most of it before the run is."""
+    """The status of one node. What is not set is not known yet: most of it before the run is."""
 
     node: str
     id: str = ""
@@ -492,7 +492,7 @@ class NodeStatus(Part):
 
     @property
     def compression_ratio(self) -> float | None:
-        """How many times smaller the updates were than float32 gradients of the same mini-batches."""
+        """Return how many times smaller the updates were than float32 gradients of the same mini-batches."""
         return compression_ratio([self])
 
 

@@ -53,7 +53,7 @@ Rates = Mapping[
 
 
 class Grade(StrEnum):
-    """How much a line needs a person."""
+    """A grade says how much a line needs a person."""
 
     NONE = ""
     GOOD = "good"
@@ -66,7 +66,7 @@ SEVERITY: Final = (Grade.BAD, Grade.WARN, Grade.GOOD, Grade.IDLE)
 
 
 class Line(NamedTuple):
-    """One line of a status; without words it is left out."""
+    """A line of a status; without words it is left out."""
 
     label: str
     words: str
@@ -198,7 +198,7 @@ def progress_facts(status: NodeStatus) -> list[str]:
 
 
 def counts_samples(trainer: TrainerStatus) -> bool:
-    """Whether the trainer reports samples or epochs; a script need not."""
+    """Return whether the trainer reports samples or epochs; a script need not."""
     return bool(trainer.samples or trainer.samples_per_s or trainer.epoch)
 
 

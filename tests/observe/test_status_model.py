@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, cast
 
 import pytest
 
 from p2psgd.base.errors import UsageError
-from p2psgd.observe.status import bits_per_index, compression_ratio, read_status
+from p2psgd.observe.page import load_page
+from p2psgd.observe.status import NodeStatus, TrainerStatus, bits_per_index, compression_ratio, read_status
 from p2psgd.observe.text import notes, render_status, state_word
 from tests.observe.statuses import bare, fields, lost, peer, status, trainer
 
@@ -119,3 +121,9 @@ def test_a_crash_that_a_wait_tells_of_is_told_once() -> None:
     crashed = trainer(crash=crash, attached=False)
     waits = f"the trainer is starting; {crash}"
     assert notes(status(waits=waits, trainer=crashed)) == [waits]
+
+
+def test_the_page_reads_what_the_model_has() -> None:
+    page = load_page()[0].decode()
+    assert {"loss"} < set(re.findall(r"status\.trainer\.(\w+)", page)) <= TrainerStatus.model_fields.keys()
+    assert {"lines"} < set(re.findall(r"status\.(?!json)(\w+)", page)) <= NodeStatus.model_fields.keys()
