@@ -27,7 +27,7 @@ from tests.ipc.rings import DenseRing, Ring
 
 def flip(link: Link, weight: int, bit: int) -> None:
     """Change one bit of the memory that the copy lies in."""
-    link._compute._weights.view(np.uint32)[weight] ^= np.uint32(1 << bit)  # type: ignore[attr-defined]
+    link._compute._replica.view(np.uint32)[weight] ^= np.uint32(1 << bit)  # type: ignore[attr-defined]
 
 
 def ask_for_state(daemon: Daemon) -> None:

@@ -30,9 +30,9 @@ from tests.ipc.doomed_trainer import delta_of
 def test_receive_applies_peers_updates_and_remembers_their_mini_batches(daemon: Daemon, link: Link) -> None:
     assert link.receive() == 0
     words = make_words(np.array([3, 70, 2999]), np.array([0, 1, 0]))
-    daemon.peer_update(make_update(words, WEIGHTS, node=7, mini_batch=5, step=4))
-    daemon.peer_update(make_update(words, WEIGHTS, node=2**64 - 1, mini_batch=2, step=1))
-    daemon.peer_update(make_update(words[1:], WEIGHTS, node=7, mini_batch=4, step=1))
+    daemon.peer_update(make_update(words, WEIGHTS, node=7, steps=5, magnitude=4))
+    daemon.peer_update(make_update(words, WEIGHTS, node=2**64 - 1, steps=2, magnitude=1))
+    daemon.peer_update(make_update(words[1:], WEIGHTS, node=7, steps=4, magnitude=1))
     assert link.receive() == 3
     assert link.receive() == 0
     assert link.peer_steps == {7: 5, 2**64 - 1: 2}
@@ -51,7 +51,7 @@ def test_receive_applies_any_number_of_updates_in_batches(
         for number in range(150):
             indices = np.sort(random.choice(WEIGHTS, random.integers(1, 500), replace=False))
             words = make_words(indices, random.integers(0, 2, len(indices)))
-            daemon.peer_update(make_update(words, WEIGHTS, mini_batch=number + 1, step=number + 1))
+            daemon.peer_update(make_update(words, WEIGHTS, steps=number + 1, magnitude=number + 1))
         assert link.receive() == 150
         assert link.peer_steps == {7: 150}
         np.testing.assert_array_equal(link.weights, daemon.weights())
@@ -61,9 +61,9 @@ def test_receive_applies_any_number_of_updates_in_batches(
 def test_what_peers_sent_before_the_first_receive_is_there(daemon: Daemon, link: Link) -> None:
     link.close()
     words = make_words(np.array([1]), np.array([0]))
-    daemon.peer_update(make_update(words, WEIGHTS, mini_batch=8))
+    daemon.peer_update(make_update(words, WEIGHTS, steps=8))
     with attach(control=daemon.path) as second:
-        daemon.peer_update(make_update(words, WEIGHTS, mini_batch=9))
+        daemon.peer_update(make_update(words, WEIGHTS, steps=9))
         assert second.weights[1] == QUANTUM
         assert second.peer_steps == {7: 8}
         assert second.receive() == 1
@@ -85,7 +85,7 @@ def test_a_full_inbox_leads_to_a_reload_with_the_own_updates_in_it(
         for number in range(50):
             indices = np.sort(random.choice(WEIGHTS, 700, replace=False))
             words = make_words(indices, random.integers(0, 2, 700))
-            daemon.peer_update(make_update(words, WEIGHTS, mini_batch=number + 1))
+            daemon.peer_update(make_update(words, WEIGHTS, steps=number + 1))
         assert len(daemon.host.updates) == 1
         assert link.receive() == 0
         assert len(daemon.host.updates) == 2
@@ -93,7 +93,7 @@ def test_a_full_inbox_leads_to_a_reload_with_the_own_updates_in_it(
         assert link.peer_steps == {7: 50}
         assert daemon.trainer_status()["reloads"] == 1
         assert [update.steps for update in daemon.host.updates] == [1, 2]
-        daemon.peer_update(make_update(make_words(np.array([1]), np.array([0])), WEIGHTS, mini_batch=51))
+        daemon.peer_update(make_update(make_words(np.array([1]), np.array([0])), WEIGHTS, steps=51))
         assert link.receive() == 1
         np.testing.assert_array_equal(link.weights, daemon.weights())
 

@@ -88,7 +88,7 @@ def test_a_share_comes_whole_also_with_several_steps_or_with_nothing_in_it(
         assert link.send(spike(1, 3) + spike(2000, 9), {"low": 2, "high": 5}) == 2
         daemon.until(lambda: bool(daemon.host.shares), "a share")
         (share,) = daemon.host.shares
-        assert [(update.step, update.mini_batch) for update in share.updates] == [(2, 1), (5, 1)]  # type: ignore[union-attr]
+        assert [(update.magnitude, update.steps) for update in share.updates] == [(2, 1), (5, 1)]  # type: ignore[union-attr]
         ring.held.clear()
         daemon.call(ring.look)
         assert link.receive() == 0

@@ -112,7 +112,7 @@ def test_updates_of_peers_are_applied_as_on_the_host_and_their_mini_batches_note
             for number in range(updates):
                 indices = np.flatnonzero(draw.random(WEIGHTS) < 0.1)
                 words = make_words(indices, draw.random(indices.size) < 0.5)
-                body = make_update(words, WEIGHTS, mini_batch=1 + number, node=7 + number % 3, step=1 + turn)
+                body = make_update(words, WEIGHTS, steps=1 + number, node=7 + number % 3, magnitude=1 + turn)
                 for daemon in daemons:
                     daemon.peer_update(body)
             assert there.receive() == here.receive() == updates
@@ -167,7 +167,7 @@ def test_what_came_from_peers_is_applied_while_a_send_waits_for_the_device_and_c
     with attach(initial(), control=daemons[1].path) as here:
         for _ in range(5):
             for daemon in daemons:
-                daemon.peer_update(make_update(words, WEIGHTS, mini_batch=4))
+                daemon.peer_update(make_update(words, WEIGHTS, steps=4))
         assert not there.peer_steps
         there.send(gpu.cupy.asarray(delta_of(1, WEIGHTS)), 8)
         here.send(delta_of(1, WEIGHTS), 8)

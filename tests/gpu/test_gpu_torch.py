@@ -63,7 +63,7 @@ def test_a_model_on_a_device_sends_the_same_bytes_as_on_the_host_and_has_the_sam
         for number in range(8):
             words = make_words(np.array([number, 2 * number + 20]), np.array([0, 1]))
             for daemon in daemons:
-                daemon.peer_update(make_update(words, WEIGHTS, sequence=number + 1, step=1000))
+                daemon.peer_update(make_update(words, WEIGHTS, sequence=number + 1, magnitude=1000))
             step(model, optimizer, number)
             step(other, its_optimizer, number)
             assert torch.equal(flat(model).cpu(), flat(other))

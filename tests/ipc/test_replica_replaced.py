@@ -39,7 +39,7 @@ def test_a_trainer_takes_the_new_replica_and_all_that_comes_after(
     def peer_update() -> None:
         indices = np.sort(random.choice(WEIGHTS, random.integers(1, 300), replace=False))
         words = make_words(indices, random.integers(0, 2, len(indices)))
-        daemon.peer_update(make_update(words, WEIGHTS, step=3))
+        daemon.peer_update(make_update(words, WEIGHTS, magnitude=3))
 
     def replace() -> None:
         daemon.host.coordinates = random.integers(-1000, 1000, WEIGHTS, dtype=np.int32)

@@ -83,7 +83,7 @@ def test_parameters_follow_the_peers_and_stay_views_of_one_tensor(daemon: Daemon
     with attach(model, optimizer, daemon) as link:
         before = model.scale.item()
         words = make_words(np.array([0]), np.array([0]))  # the scale
-        daemon.peer_update(make_update(words, WEIGHTS, step=1 << 20))
+        daemon.peer_update(make_update(words, WEIGHTS, magnitude=1 << 20))
         take_gradient(model, 0, scale=0.0)
         optimizer.step()
         assert model.scale.item() == pytest.approx(before + 1)
@@ -229,7 +229,7 @@ def test_what_a_script_receives_between_two_steps_is_not_taken_for_its_own_chang
     optimizer = sgd(model)
     with attach(model, optimizer, daemon, tau=1e-3) as link:
         words = make_words(np.array([0]), np.array([0]))  # the scale
-        daemon.peer_update(make_update(words, WEIGHTS, step=1 << 20))
+        daemon.peer_update(make_update(words, WEIGHTS, magnitude=1 << 20))
         with torch.no_grad():
             model.last.bias.add_(0.25)
         before = flat(model)
