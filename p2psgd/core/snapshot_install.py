@@ -178,8 +178,8 @@ def contradicted_by_rows(state: State, rows: Iterable[FrontierRow]) -> Place | N
 
 
 def contradicted_by(state: State, intake: SnapshotIntake) -> Place | None:
-    """Return the same for a whole snapshot: for its frontier, and of its frames where they begin and where
-    they come by what is applied here.
+    """Return the first contradiction of a whole snapshot: in its frontier, or in its frames, where they begin
+    and where they reach what is applied here.
     """
     place = contradicted_by_rows(state, intake.rows)
     if place is not None:
