@@ -267,7 +267,9 @@ def test_a_list_of_one_other_node_needs_the_share_and_a_lone_node_says_that_it_t
             lambda: (b.status() or {"trainer": {}})["trainer"].get("mini_batches_per_s"), "its pace is known"
         )
         shown = command("status", "--state", str(b.state)).stdout
-        alone = "but the run is not founded: 1 of 2 nodes are here, it takes 2; until then it trains alone"
+        alone = (
+            "but the cluster has not formed: 1 of 2 nodes are here, 2 are needed; until then it trains alone"
+        )
         assert alone in shown
         assert "mini-batches/s" in shown
         assert "samples" not in shown

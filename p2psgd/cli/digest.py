@@ -56,7 +56,7 @@ def find_fault(report: DigestReport) -> str:
     faults += [f"{_who(report, Verdict.UNKNOWN, unknown)}: not compared"] if unknown else []
     if not report.view and report.bootstrap_expect > 1:
         others = ": there is nobody to compare with" if not report.peers_total else ""
-        faults.append(f"the run is not founded{others}")
+        faults.append(f"the cluster has not formed{others}")
     return printable("; ".join(faults))
 
 

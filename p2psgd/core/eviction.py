@@ -80,7 +80,7 @@ class Eviction:
             for member in self._cluster.other_members:
                 silent_s = now - max(self._cluster.acks.heard(member), self._since[member])
                 if silent_s > limit_s:
-                    wishes[member] = f"nothing was heard of it for {silent_s:.0f} s while others wait for it"
+                    wishes[member] = f"it has been silent for {silent_s:.0f} s while others wait for it"
         if self._retention.fullness >= EVICT:
             holders = (each for each in self._retention.holders if not self._is_joining(each, now))
             worst = next(holders, None)

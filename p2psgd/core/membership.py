@@ -148,7 +148,7 @@ class Membership:
     def check_number(self, number: int) -> None:
         """Raise PeerError if no run can have reached that view while this node was away."""
         if number > self.view.number + VIEWS_SKIPPED_MAX:
-            raise PeerError(RejectCode.VIEW, f"it tells of view {number}, far beyond {self.view.number}")
+            raise PeerError(RejectCode.VIEW, f"it reports view {number}, far beyond {self.view.number}")
 
     def take_unbacked(self, now: float) -> dict[Origin, str]:
         """Return the linked peers to drop, with a sentence on each: those that have claimed a view for a
@@ -248,13 +248,13 @@ class Membership:
 
     def _explain_unfounded(self) -> str:
         if self.stopping:
-            return "the run is not founded, and this node is stopping"
+            return "the cluster has not formed, and this node is stopping"
         bootstrap_expect = self._founders()
         here, needed = len(self._here.keys() - self._wishes.leaving), bootstrap_expect // 2 + 1
         nodes = f"{here} of {bootstrap_expect} nodes are here"
         if here < needed:
-            return f"the run is not founded: {nodes}, it takes {needed}"
-        return f"the run is about to be founded: {nodes}"
+            return f"the cluster has not formed: {nodes}, {needed} are needed"
+        return f"the cluster is about to form: {nodes}"
 
     def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
         out = (self.view.lives.keys() - wish.lives.keys()) | (wish.forbidden - self.view.forbidden)

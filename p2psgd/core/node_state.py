@@ -36,7 +36,7 @@ NODE: Final = Transitions(
         },
         NodeState.READY: {NodeState.JOINING: _ADMITTED_ANEW, NodeState.REPAIRING: _DAMAGED},
         NodeState.REPAIRING: {
-            NodeState.READY: f"the weights are made anew, or {_REPLACED}",
+            NodeState.READY: f"the weights are rebuilt, or {_REPLACED}",
             NodeState.JOINING: f"the same, and meanwhile {_ADMITTED_ANEW}",
             NodeState.FETCHING: "checkpoint and log do not suffice",
         },

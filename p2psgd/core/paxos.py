@@ -150,8 +150,8 @@ class Consensus:
         known = self.votes.view
         if known.number and view.cluster_id != known.cluster_id:
             words = (
-                f"its view {view.number} belongs to a run founded as {view.cluster_id:016x}, view "
-                f"{known.number} here to {known.cluster_id:016x}: the run was begun twice, in two places"
+                f"its view {view.number} has cluster id {view.cluster_id:016x}, view {known.number} here "
+                f"{known.cluster_id:016x}: the run was bootstrapped twice, in two places"
             )
             raise PeerError(RejectCode.CLUSTER_ID, words)
         if view.number > known.number and not known.forbidden <= view.forbidden:

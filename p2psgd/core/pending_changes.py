@@ -157,7 +157,7 @@ class PendingChanges:
             return LogEvent("left", f"{name} left with view {view.number}", node)
         past = self._evictions.get(node)
         self._evictions[node] = _Eviction(1 if past is None else past.times + 1, now)
-        why = self.evict_requests.get(node, "another member wished it, or was asked to")
+        why = self.evict_requests.get(node, "another member asked for it")
         if node not in self.evict_requests and wishers:
-            why = f"{', '.join(wishers[:NAMED_MAX])} wished it, whose events tell why"
+            why = f"{', '.join(wishers[:NAMED_MAX])} asked for it; see the events there"
         return LogEvent("evicted", f"{name} was evicted by view {view.number}: {why}", node)

@@ -198,7 +198,7 @@ class Quarantine:
         if result:
             self._adopt(rebuild, now)
         elif result is not None:
-            self._give_up("what they make together is wrong as well", now)
+            self._give_up("the rebuilt weights are wrong as well", now)
 
     def _adopt(self, rebuild: Rebuild, now: float) -> None:
         damage = rebuild.describe()
@@ -209,7 +209,7 @@ class Quarantine:
         )
         self._node.release()
         self._counters.mendings += 1
-        words = f"the weights were made anew from the last checkpoint and {rebuild.applied} updates since"
+        words = f"the weights were rebuilt from the last checkpoint and {rebuild.applied} updates since"
         self._out.order(LogEvent("mended", f"{words}: {damage}"))
         self._out.order(Reload())
         self.rebuild = None
@@ -218,5 +218,5 @@ class Quarantine:
         self.rebuild = None
         self._node.give_up_repair(now)
         self._out.order(
-            LogEvent("quarantine", f"the weights cannot be made anew from the checkpoint and the log: {why}")
+            LogEvent("quarantine", f"the weights cannot be rebuilt from the checkpoint and the log: {why}")
         )

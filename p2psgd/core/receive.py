@@ -219,9 +219,7 @@ class Receiver:
         self._state.check_origins(status.rows)
         ahead = self._check_rows(peer, status.rows)
         if status.view < peer.view:  # no life goes back
-            raise PeerError(
-                RejectCode.VIEW, f"{peer.name} tells of view {status.view}, and told of {peer.view} before"
-            )
+            raise PeerError(RejectCode.VIEW, f"{peer.name} reports view {status.view} after view {peer.view}")
         first, acknowledged = peer.status is None, peer.has(self._cluster.me)
         peer.learn_status(status.rows, ahead)
         peer.view, peer.ready, peer.loop_lag_ms = status.view, status.ready, status.loop_lag_ms

@@ -298,17 +298,17 @@ class SnapshotFetch:
         if self._node.quarantined:  # only memory is damaged: what is on disk is not given up
             words = "no member can give a snapshot that has all that this node had applied"
             if self._node.checkpoint_found:
-                words += "; started again, it goes on from its checkpoint"
+                words += "; after a restart it continues from its checkpoint"
             else:
-                words += ", and no checkpoint was found whole; started again, it begins anew"
+                words += ", and there is no usable checkpoint; after a restart it begins anew"
             self._out.order(Shutdown(words, again=True))
             return
         lost = self.taking.least_loss
         self.taking.need_none()
         self._counters.lost_updates += lost
         words = (
-            f"{lost} updates that only this node had applied are lost: nobody holds them as updates any "
-            "more, and nobody who is linked has them. Started again, this node joins anew"
+            f"{lost} updates that only this node had applied are lost: no log holds them any "
+            "more, and no linked node has them. After a restart this node joins anew"
         )
         self._out.order(LogEvent("abandoned", words))
         self._out.order(Shutdown(words, again=True, abandon=True))
@@ -421,7 +421,7 @@ class SnapshotFetch:
         sequence, number = frontier.sequence(RING), frontier.round
         wrong = adoption.finish(damaged=self._node.quarantined)
         if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
-            words = f"round {number}, as this node had completed it, is given up: others did it again without"
+            words = f"round {number} as completed here is discarded: the others repeated it without this node"
             self._out.order(LogEvent("given up", words))
         self._server.replaced()
         self.taking.taken()

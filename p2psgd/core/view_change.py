@@ -106,7 +106,7 @@ class ViewChange:
             share = self._taking.bytes_taken / (4 * self._state.spec.coordinates)
             return f"taking a snapshot from {self._cluster.name_of(self._taking.donor)}: {min(share, 1):.0%}"
         if self._node.quarantined:
-            anew = "making them anew from the checkpoint and the log"
+            anew = "rebuilding them from the checkpoint and the log"
             how = anew if self._node.repairing else "waiting for a member that can give a snapshot"
             return f"the weights in memory were damaged: {how}"
         if self._cluster.membership.view.number == 0:

@@ -71,7 +71,7 @@ SESSION: Final = Transitions(
             SessionState.CLOSED: "the daemon stops",
         },
         SessionState.ATTACHED: {
-            SessionState.DETACHED: "it detaches, ends, or writes rubbish",
+            SessionState.DETACHED: "it detaches, ends, or corrupts the shared memory",
             SessionState.REFUSED: "what it gave to a round does not fit; nothing more of it is passed on",
         },
         SessionState.REFUSED: {
@@ -139,7 +139,7 @@ class SessionHost(Protocol):
         """A trainer has attached."""
 
     def trainer_left(self, *, finished: bool, words: str) -> None:
-        """It has left; `words` go on after "the trainer", such as "wrote rubbish about its inbox: ..."."""
+        """It has left; `words` go on after "the trainer", such as "left corrupt inbox counters: ..."."""
 
     def alarm(self, words: str) -> None:
         """A person should look at this."""
@@ -456,7 +456,7 @@ class TrainerSession(Lifecycle[SessionState]):
             self.attachment.deliver(body)
         except TrainerError as error:
             assert self._loop is not None
-            words = f"wrote rubbish about its inbox: {error}"
+            words = f"left corrupt inbox counters in shared memory: {error}"
             self._loop.call_soon(self._refuse, self.connection, words)
 
     def pause_outbox(self, *, paused: bool) -> None:

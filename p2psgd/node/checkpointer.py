@@ -161,7 +161,7 @@ class Checkpointer:
     def _look_at_disk(self, now: float) -> None:
         words = self._storage.overdue(now)
         if words and not self._disk_overdue:
-            self._node_log.alarm(f"{words}: this node goes on, but what it has is in memory alone")
+            self._node_log.alarm(f"{words}: this node goes on, but its updates are in memory only")
         self._disk_overdue = bool(words)
 
     def begin(self) -> None:

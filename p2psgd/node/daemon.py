@@ -127,7 +127,7 @@ class Node:
     async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         if self.node_log.events.cut_short:
             why = "it was killed, its machine went down, or its disk was full"
-            self.node_log.note("cut short", f"the life before this one ended without writing so: {why}")
+            self.node_log.note("cut short", f"the previous run of this daemon did not end cleanly: {why}")
         self._listening, self.listen = await bind(self.options.listen)
         insecure = self.options.insecure_plaintext
         check_exposure(self.listen, encrypted=self.tls.credentials is not None, insecure=insecure)
@@ -269,7 +269,7 @@ class Node:
         """End this life, and have another begin above that incarnation."""
         if self._stop is not None and not self._stop.done():
             self.above = above
-            sentence = f"this life ends, and another begins, above the incarnation {above} that a peer knows"
+            sentence = f"this daemon restarts above incarnation {above}, which a peer already knows"
             log.warning("%s (%s)", sentence, words)
             self._stop.set_result((f"{sentence} ({words})", ExitCode.OK))
 

@@ -135,7 +135,7 @@ class NodePeers:
                 self._other_runs.add(sighting.node)
                 mine, theirs = self._replica.spec.fingerprint.hex()[:16], sighting.run.hex()[:16]
                 words = (
-                    f"a node at {sighting.host[0]} announces another run, {theirs}, not {mine}: not dialled"
+                    f"a node at {sighting.host[0]} announces another run, {theirs}, not {mine}: not dialed"
                 )
                 self._node_log.note("refused", words, sighting.node)
 

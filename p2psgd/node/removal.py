@@ -32,12 +32,12 @@ def choose_removal(
     `is_removed`.
     """
     if view.number == 0:
-        raise UsageError("the run is not founded yet, so there is no view to remove a node from")
+        raise UsageError("the cluster has not formed yet, so there is no view to remove a node from")
     node = _find_node(text, names, view)
     if node == me:
         raise UsageError("a node does not remove itself: stop it, or ask another member's daemon to do it")
     if me not in view.lives:
-        raise UsageError("this node is no member now, so it has no vote: ask a member's daemon")
+        raise UsageError("this node is not a member now, so it has no vote: ask a member's daemon")
     if not forbid and node in linked:
         raise UsageError(
             f"{name_node(node, names)} runs and is linked with this node, so it would be admitted again: stop"

@@ -44,7 +44,7 @@ class Notifier:
                 end.sendto("".join(lines).encode(), self._address)
         except OSError as error:
             if not self._troubled and not isinstance(error, BlockingIOError):
-                log.warning("the service manager cannot be told anything: %s", error.strerror or error)
+                log.warning("cannot notify the service manager: %s", error.strerror or error)
                 self._troubled = True
         else:
             self._unsent.clear()

@@ -367,7 +367,7 @@ def alone_words(status: NodeStatus) -> str:
 def unfounded_words(waits: str, *, ring: bool) -> str:
     """Return the same for what the first view waits for; in a ring nobody trains alone."""
     meanwhile = "it waits" if ring else "it trains alone, and what it makes counts when the others come"
-    return f"but {waits or 'the run is not founded'}; until then {meanwhile}"
+    return f"but {waits or 'the cluster has not formed'}; until then {meanwhile}"
 
 
 def _view(status: NodeStatus) -> Iterator[Line]:
@@ -375,7 +375,7 @@ def _view(status: NodeStatus) -> Iterator[Line]:
     if view is None:
         return
     if not view.number:
-        yield Line("view", "none yet: the run is not founded, and nothing leaves any log")
+        yield Line("view", "none yet: the cluster has not formed, and nothing leaves any log")
     else:
         facts = [f"{view.number}, {counted(view.members_total, 'member')}"]
         facts += [] if view.member else ["this node is not one of them"]

@@ -30,7 +30,7 @@ EXPLAINED: Final[Mapping[str, frozenset[str]]] = {
 }
 # With what words a daemon ends of its own accord, to be started again, and the event that must tell of it.
 DECIDED: Final[Mapping[str, str]] = {
-    "nobody holds them as updates any more": "abandoned",
+    "no log holds them any more": "abandoned",
     "started again, it goes on from its checkpoint": "quarantine",
     "no checkpoint was found whole; started again, it begins anew": "quarantine",
 }

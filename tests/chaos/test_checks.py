@@ -98,9 +98,7 @@ def test_an_ending_with_an_error_needs_a_fault_that_explains_its_last_words() ->
 
 
 def test_an_ending_that_the_core_decided_needs_its_event() -> None:
-    words = (
-        "p2psgd: 3 updates that only this node had applied are lost: nobody holds them as updates any more"
-    )
+    words = "p2psgd: 3 updates that only this node had applied are lost: no log holds them any more"
     assert fault_of_ending(75, (), words, (), answered=True, noted={"abandoned"}) is None
     assert fault_of_ending(75, (), words, (), answered=True, noted={"quarantine"}) is not None
     assert fault_of_ending(70, (), words, (), answered=True, noted={"abandoned"}) is not None

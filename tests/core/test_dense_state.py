@@ -226,7 +226,7 @@ def test_a_round_that_others_did_again_is_given_up() -> None:
     rounds.cluster.pass_time(15.0)
     rounds.check()
     assert rounds.cluster.noted("given up") == [
-        (2, "round 2, as this node had completed it, is given up: others did it again without")
+        (2, "round 2 as completed here is discarded: the others repeated it without this node")
     ]
     assert [row.sequence for row in rounds.cluster.replica(2).frontier.rows()] == [2 << 32 | 2]
 
@@ -304,7 +304,7 @@ def test_a_node_mends_itself_from_a_checkpoint_of_this_round() -> None:
     right = weights_after(1)[4000]
     wrong = np.array([right]).view(np.int32) ^ (1 << 30)
     assert words == (
-        "the weights were made anew from the last checkpoint and 0 updates since: "
+        "the weights were rebuilt from the last checkpoint and 0 updates since: "
         f"output[0] was {wrong.view(np.float32)[0]:g} instead of {right:g}"
     )
     assert not rounds.cluster.noted("snapshot taken")
@@ -323,7 +323,7 @@ def test_with_an_older_checkpoint_it_takes_a_snapshot() -> None:
     rounds.check()
     assert (
         0,
-        "the weights cannot be made anew from the checkpoint and the log: "
+        "the weights cannot be rebuilt from the checkpoint and the log: "
         "it is of round 1, this node of 2, and a dense ring has no log",
     ) in rounds.cluster.noted("quarantine")
     [(_, words)] = rounds.cluster.noted("mended")

@@ -156,7 +156,7 @@ def test_whom_ready_members_wish_to_evict_a_member_takes_out_that_reaches_a_majo
     assert_all_know(assembly, 2, {1, 2, 3})
     one, two = (assembly.nodes[node].notes[-1].words for node in (1, 2))
     assert two.endswith("was evicted by view 2: gone")
-    assert one.endswith(f"was evicted by view 2: {2:016x}, {3:016x} wished it, whose events tell why")
+    assert one.endswith(f"was evicted by view 2: {2:016x}, {3:016x} asked for it; see the events there")
 
 
 def test_the_wish_of_a_member_that_is_not_ready_is_nobodys() -> None:

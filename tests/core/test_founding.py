@@ -23,7 +23,7 @@ def test_a_majority_of_the_list_founds_after_a_failure_timeout_and_fewer_never()
         assembly.start(node)
     assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 0, set())
-    assert assembly.life(2).explain() == "the run is not founded: 2 of 4 nodes are here, it takes 3"
+    assert assembly.life(2).explain() == "the cluster has not formed: 2 of 4 nodes are here, 3 are needed"
     assembly.start(4)
     assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {2, 3, 4})
@@ -74,7 +74,7 @@ def test_nodes_that_know_one_address_found_no_run_without_the_node_that_is_there
         assembly.start(other)
     assembly.settle(5 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 0, set())
-    assert assembly.life(2).explain() == "the run is not founded: 1 of 2 nodes are here, it takes 2"
+    assert assembly.life(2).explain() == "the cluster has not formed: 1 of 2 nodes are here, 2 are needed"
     assembly.start(1)
     assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}

@@ -26,7 +26,7 @@ def test_a_node_that_is_there_alone_does_not_say_that_it_waits_for_itself() -> N
     assembly = Assembly(1)
     assembly.start_all()
     assembly.tick(status_sender=False)
-    assert assembly.life(1).explain() == "the run is about to be founded: 1 of 1 nodes are here"
+    assert assembly.life(1).explain() == "the cluster is about to form: 1 of 1 nodes are here"
     for _ in range(round(FAILURE_TIMEOUT_S / TICK_S) + 1):
         assembly.tick(status_sender=False)
     assert assembly.life(1).explain().endswith("without an answer yet from: this node's own disk")
@@ -39,7 +39,7 @@ def test_a_node_that_stops_before_its_run_is_founded_waits_for_nobody() -> None:
     assembly.start_all()
     assembly.nodes[1].stopping = True
     assembly.tick(status_sender=False)
-    assert assembly.life(1).explain() == "the run is not founded, and this node is stopping"
+    assert assembly.life(1).explain() == "the cluster has not formed, and this node is stopping"
 
 
 def test_a_voter_that_links_while_a_view_is_being_decided_is_asked_at_once() -> None:

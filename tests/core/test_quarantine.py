@@ -14,7 +14,7 @@ from tests.core.cluster import Cluster, own_update
 
 Clusters = Callable[..., Cluster]
 PLACE, BIT = 1234, 1 << 9
-UNUSABLE = "the weights cannot be made anew from the checkpoint and the log: "
+UNUSABLE = "the weights cannot be rebuilt from the checkpoint and the log: "
 
 
 def trained(clusters: Clusters, size: int, *, checkpoint: bool = True) -> tuple[Cluster, Replica]:
@@ -57,7 +57,7 @@ def test_a_node_mends_itself_from_its_checkpoint_and_its_log(clusters: Clusters,
     assert hurt.lattice.recompute_digest() == hurt.lattice.digest
     assert hurt.lattice.magnitude_max == np.abs(hurt.lattice.coordinates).max()
     assert hurt.frontier.rows() == rows
-    words = f"the weights were made anew from the last checkpoint and {3 * size} updates since"
+    words = f"the weights were rebuilt from the last checkpoint and {3 * size} updates since"
     assert cluster.noted("mended") == [(0, f"{words}: {named(hurt)}")]
     counters = hurt.counters
     assert (counters.quarantines, counters.mendings, counters.snapshots_taken) == (1, 1, 0)
@@ -77,7 +77,7 @@ def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch
     cluster.paused = {0}
     flip(hurt, [3, 2500, 4999])
     find(cluster)
-    assert hurt.waiting_for().endswith("making them anew from the checkpoint and the log")
+    assert hurt.waiting_for().endswith("rebuilding them from the checkpoint and the log")
     turns, reloaded = 0, False
     while not reloaded:
         turns += 1
@@ -154,7 +154,7 @@ def damage_checkpoint(cluster: Cluster) -> None:
     [
         (trim_log, "update 3 of 0000000000000001 cannot be read from the log"),
         (damage_log, "update 5 of 0000000000000001 is damaged in the log: the update's checksum"),
-        (damage_checkpoint, "what they make together is wrong as well"),
+        (damage_checkpoint, "the rebuilt weights are wrong as well"),
     ],
 )
 def test_what_it_cannot_mend_itself_a_donor_mends(

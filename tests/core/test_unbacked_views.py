@@ -103,7 +103,7 @@ def test_no_life_goes_back_to_an_earlier_view(clusters: Clusters) -> None:
     peer, cluster_id = cluster.replica(1).me, cluster.replica(0).membership.view.cluster_id
     cluster.give(0, status_of(peer, [], view=2, cluster_id=cluster_id))
     cluster.give(0, status_of(peer, [], view=1, cluster_id=cluster_id))
-    words = "node-1 tells of view 1, and told of 2 before"
+    words = "node-1 reports view 1 after view 2"
     assert cluster.drops == [(0, Drop(peer, RejectCode.VIEW, words))]
 
 

@@ -63,7 +63,7 @@ def test_a_node_alone_mends_itself_and_trains_on(lone: Daemon) -> None:
     right = float(first_weights(WEIGHTS)[PLACE])
     wrong = (int(right * 2**20) ^ BIT) / 2**20
     assert re.fullmatch(
-        r"the weights were made anew from the last checkpoint and [1-9]\d* updates since: "
+        r"the weights were rebuilt from the last checkpoint and [1-9]\d* updates since: "
         rf"\S+\[{PLACE}\] was {wrong:g} instead of {right:g}",
         words,
     ), words
@@ -82,7 +82,7 @@ def test_without_a_checkpoint_that_can_be_read_it_ends_to_be_started_again(lone:
             file.write(b"changed")
     lone.scrub()
     assert lone.process.wait(60) == 75
-    words = "the weights cannot be made anew from the checkpoint and the log: "
+    words = "the weights cannot be rebuilt from the checkpoint and the log: "
     assert told(lone, "quarantine")[1:] == [f"{words}there is no checkpoint that can be used"]
     assert any("it does not have its hash" in alarm for alarm in told(lone, "alarm"))
     words = "no checkpoint was found whole; started again, it begins anew"

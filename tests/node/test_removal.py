@@ -62,14 +62,14 @@ def test_whoever_is_no_member_any_more_can_be_named_and_needs_nobodys_vote() -> 
             "0000000000000003 (a member), 0000000000000004 (removed for good)",
         ),
         ("here", {}, "a node does not remove itself"),
-        ("node-9", {"view": View()}, "the run is not founded yet"),
+        ("node-9", {"view": View()}, "the cluster has not formed yet"),
         (
             "node-2",
             {"linked": {2}},
             "node-2 runs and is linked with this node, so it would be admitted again",
         ),
         ("gone", {"linked": {5}}, "gone runs and is linked with this node, so it would be admitted again"),
-        ("node-2", {"me": 4}, "this node is no member now, so it has no vote"),
+        ("node-2", {"me": 4}, "this node is not a member now, so it has no vote"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(text: str, changes: dict[str, Any], sentence: str) -> None:

@@ -59,7 +59,7 @@ def test_without_a_service_manager_nothing_is_sent_and_nothing_fails(
         notifier.tell(READY=1)
         notifier.tell(STATUS="still here")
     assert [record.message for record in caplog.records] == [
-        "the service manager cannot be told anything: No such file or directory"
+        "cannot notify the service manager: No such file or directory"
     ]
 
 

@@ -63,7 +63,7 @@ def test_replicas_are_compared_where_both_have_applied_the_same(
 @pytest.mark.parametrize(
     ("view", "bootstrap_expect", "fault"),
     [
-        (0, 3, "the run is not founded: there is nobody to compare with"),
+        (0, 3, "the cluster has not formed: there is nobody to compare with"),
         (0, 1, ""),
         (1, 3, ""),
     ],

@@ -88,7 +88,7 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
 
 def test_before_the_bootstrap_there_is_no_view() -> None:
     told = dict(lines(status(**replication(view=View(), members=()))))
-    assert told["view"] == "none yet: the run is not founded, and nothing leaves any log"
+    assert told["view"] == "none yet: the cluster has not formed, and nothing leaves any log"
 
 
 def test_what_peers_said_is_escaped() -> None:
@@ -135,13 +135,13 @@ def test_the_largest_status_fits_into_one_datagram() -> None:
 
 
 def test_a_node_that_is_ready_before_the_run_is_founded_says_that_it_trains_alone() -> None:
-    waits = "the run is not founded: 1 of 3 nodes are here, it takes 2"
+    waits = "the cluster has not formed: 1 of 3 nodes are here, 2 are needed"
     state = replication(view=View(), view_waits=waits, members=())
     alone = f"but {waits}; until then it trains alone, and what it makes counts when the others come"
     told = lines(status(**state))
     assert told[:2] == [
         ("ready", alone),
-        ("view", "none yet: the run is not founded, and nothing leaves any log"),
+        ("view", "none yet: the cluster has not formed, and nothing leaves any log"),
     ]
     assert ("view", waits) not in told
     in_a_ring = lines(status(**state, ring={"round": 0}))

@@ -115,7 +115,7 @@ class Formation:
         """Return why no generation can begin, in words that name who is waited for; empty if one can."""
         view = self._cluster.membership.view
         if not view.number:
-            return "the run is not founded"
+            return "the cluster has not formed"
         if self._founded is None:
             self._founded = now
         if self._cluster.membership.stopping:

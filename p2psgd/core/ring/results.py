@@ -125,7 +125,7 @@ class Results:
             return
         if feed is not None and feed.peer is peer and now - feed.moved < self._timing.failure_timeout_s:
             return
-        words = f"giving {peer.name} the result of round {done}, which it was cut off from"
+        words = f"sending {peer.name} the result of round {done}, from which it was cut off"
         self._out.order(LogEvent("result given", words, peer.origin.node))
         self._feeds[peer.origin] = _Feed(peer, done, self._produce(peer, kept), now)
         self.push(peer, now)

@@ -155,7 +155,7 @@ class Ring:
         if not self._opened:
             number = self.rounds.done + 1
             words = (
-                f"a share came that nobody asked for: round {number} has one of this node, or is not begun"
+                f"unexpected contribution for round {number}: already received, or the round has not started"
             )
             self._out.order(RejectContribution(words))
             return
@@ -206,7 +206,7 @@ class Ring:
     def hear_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
         """Take in where a peer stands in the ring."""
         if status.ring is None:
-            raise PeerError(RejectCode.RING, f"{peer.name} tells no standing in the ring")
+            raise PeerError(RejectCode.RING, f"{peer.name} sent no ring state")
         self._ring_states.hear(peer.origin, status.ring, status.view, now)
         self._leave_if_told(now)
         self._try_to_begin(now)
@@ -216,7 +216,7 @@ class Ring:
         if begin.view != view.number or me not in view:
             return
         if begin.generation > GENERATION_MAX or begin.round > ROUND_MAX:
-            words = f"generation {begin.generation} with round {begin.round} is told, which cannot be"
+            words = f"generation {begin.generation} with round {begin.round} is impossible"
             raise PeerError(RejectCode.RING, words)
         place = view.members.index(me)
         if place == 0 or view.members[place - 1] != peer.origin:

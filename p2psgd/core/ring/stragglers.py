@@ -73,7 +73,7 @@ class StragglerVotes:
         if not self._ring_states.active(view, mine=mine.active):
             return matters  # nobody waits
         for member in self._cluster.other_members:
-            matters["silent", member, view.number] = "nothing was heard of it while the ring waits"
+            matters["silent", member, view.number] = "it is silent while the ring waits"
         if mine.running:
             if mine.contributed:
                 self._add_late_shares(matters, mine, missing)
