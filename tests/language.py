@@ -28,7 +28,7 @@ WORDS: Final = {
     r"\bgentle[ -]starts?\b": "warm start",
     r"(?<!of )\blife\b(?![ -]?(?:cycle|time))|\blives\b(?! (?:in|on|at|with)\b)": "incarnation, start",
     r"\b(?:co-?)?found(?:er|ers|ing)\b|\bfounded\b": "bootstrap, cluster id; a run begins",
-    r"\bcoordinates?\b|\blattice\b": "quantized weight",
+    r"\blattice\b": "quantized weight",
     r"\bwish(?:es|ed)?\b|\bunwanted\b": "pending change, evict, remove",
     r"\blaggards?\b|\blateness\b": "straggler",
     r"\bcarriers?\b": "relay",

@@ -263,7 +263,7 @@ def test_words_that_cannot_be_meant_are_refused() -> None:
     with pytest.raises(PeerError, match="round"):
         voter.consensus.hear(ADA, prepare(ROUND_MAX + 1, 2))
     other = View(WITHOUT_BOB.number, WITHOUT_BOB.members, WITHOUT_BOB.forbidden, 77)
-    with pytest.raises(PeerError, match="founded") as caught:
+    with pytest.raises(PeerError, match="bootstrapped twice") as caught:
         voter.consensus.hear(ADA, accept(1, 2, other))
     assert caught.value.code is RejectCode.CLUSTER_ID
     assert voter.effects == []

@@ -61,7 +61,7 @@ def test_runs_founded_apart_are_told_apart() -> None:
     assembly.decided = {}
     with pytest.raises(AssertionError, match="two views of one number"):
         assembly.settle(2 * FAILURE_TIMEOUT_S)
-    with pytest.raises(PeerError, match="begun twice") as caught:
+    with pytest.raises(PeerError, match="bootstrapped twice") as caught:
         assembly.life(1).hear_vote(Origin(2, 1), assembly.life(2).view.news(), assembly.now)
     assert caught.value.code is RejectCode.CLUSTER_ID
 

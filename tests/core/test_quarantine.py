@@ -118,7 +118,7 @@ def test_a_lone_node_without_a_checkpoint_ends_to_be_started_again(clusters: Clu
     find(cluster)
     assert cluster.noted("quarantine")[1:] == [(0, f"{UNUSABLE}there is no checkpoint that can be used")]
     assert all((halt.again, halt.abandon) == (True, False) for _, halt in cluster.halts)
-    assert cluster.halts[0][1].words.endswith("no checkpoint was found whole; started again, it begins anew")
+    assert cluster.halts[0][1].words.endswith("there is no usable checkpoint; after a restart it begins anew")
     flip(hurt)
 
 
@@ -132,7 +132,7 @@ def test_a_lone_node_with_a_checkpoint_says_that_it_goes_on_from_it(clusters: Cl
     trim_log(cluster)
     flip(hurt)
     find(cluster)
-    assert cluster.halts[0][1].words.endswith("started again, it goes on from its checkpoint")
+    assert cluster.halts[0][1].words.endswith("after a restart it continues from its checkpoint")
     flip(hurt)
 
 

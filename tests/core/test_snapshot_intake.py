@@ -147,7 +147,10 @@ def test_too_many_coordinates_are_refused_before_one_is_written() -> None:
     for chunk in donor.chunks():
         intake.chunk(chunk)
     assert refusal(lambda: intake.chunk(bytes(8))) == "5002 coordinates came for a replica of 5000"
-    assert refusal(lambda: donor.intake().chunk(bytes(4 * 5001))) == "5001 coordinates came for 5000 weights"
+    assert (
+        refusal(lambda: donor.intake().chunk(bytes(4 * 5001)))
+        == "5001 coordinates came for a replica of 5000"
+    )
 
 
 def test_too_few_coordinates_are_refused() -> None:
