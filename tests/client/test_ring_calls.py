@@ -96,7 +96,7 @@ def test_a_share_comes_whole_also_with_several_steps_or_with_nothing_in_it(
         assert link.send(ZEROS, 5) == 0
         daemon.until(lambda: bool(daemon.host.shares), "an empty share")
         (share,) = daemon.host.shares
-        assert (share.mini_batch, share.updates) == (2, ())  # type: ignore[union-attr]
+        assert (share.steps, share.updates) == (2, ())  # type: ignore[union-attr]
 
 
 def test_who_skips_follows_and_its_mini_batches_do_not_count(ring: Ring, daemon: Daemon, link: Link) -> None:
