@@ -271,7 +271,7 @@ def test_a_list_of_one_other_node_needs_the_share_and_a_lone_node_says_that_it_t
             "but the cluster has not formed: 1 of 2 nodes are here, 2 are needed; until then it trains alone"
         )
         assert alone in shown
-        assert "mini-batches/s" in shown
+        assert "steps/s" in shown
         assert "samples" not in shown
         os.kill((b.status() or {})["trainer"]["pid"], signal.SIGKILL)
         until(lambda: len(re.findall(r"trainer \d+ attached", b.words())) == 2, "it was started again")

@@ -209,7 +209,7 @@ NAME_WIDTH_MAX: Final = 40
 LABEL_WIDTH: Final = 14
 ADVICE: Final = (
     "To choose tau: density falls and bits per index rise as tau grows. Raise it while the loss after as\n"
-    "many mini-batches stays as good; lower it where training slows down, for a single tensor if only its\n"
+    "many steps stays as good; lower it where training slows down, for a single tensor if only its\n"
     "density is near 0."
 )
 TENSOR_COLUMNS: Final[tuple[str, ...]] = (
@@ -236,9 +236,9 @@ def render_compression(compression: Compression | None) -> str:
 
 def facts_of(label: str, part: UpdateSums) -> list[str]:
     """Return two lines on some updates as a whole."""
-    mini_batches = formatting.counted(part.mini_batches, "mini-batch", "mini-batches")
+    steps = formatting.counted(part.mini_batches, "step")
     return [
-        f"{label:<{LABEL_WIDTH}}{formatting.grouped(part.updates)} in {mini_batches}, "
+        f"{label:<{LABEL_WIDTH}}{formatting.grouped(part.updates)} in {steps}, "
         f"density {fraction(part.density)}, {formatting.decimals(part.bits_per_index, 2)} bits per index",
         f"{'':<{LABEL_WIDTH}}= {bits_of(part)}",
     ]

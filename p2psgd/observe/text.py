@@ -185,12 +185,12 @@ def _trainer(status: NodeStatus) -> str:
 
 
 def progress_facts(status: NodeStatus) -> list[str]:
-    """Return how far the trainer is, and how fast: in samples, or in mini-batches if it reports none."""
+    """Return how far the trainer is, and how fast: in samples, or in steps if it reports none."""
     trainer = status.trainer
-    facts = [f"mini-batch {grouped(trainer.mini_batches)}"] if trainer.mini_batches else []
+    facts = [f"step {grouped(trainer.mini_batches)}"] if trainer.mini_batches else []
     facts += [f"loss {decimals(trainer.loss, 3)}"] if trainer.loss is not None else []
     if not counts_samples(trainer) and trainer.mini_batches_per_s is not None:
-        facts.append(f"{decimals(trainer.mini_batches_per_s, 1)} mini-batches/s")
+        facts.append(f"{decimals(trainer.mini_batches_per_s, 1)} steps/s")
     if counts_samples(trainer):
         facts += [f"epoch {decimals(trainer.epoch, 2)}"] if trainer.epoch is not None else []
         facts += [f"{grouped(trainer.samples_per_s)} samples/s"] if trainer.samples_per_s is not None else []
@@ -493,9 +493,9 @@ STATE_STYLES: Final = {
     "draining": "cyan",
     "lost": "red",
 }
-HEADINGS: Final = ("node", "state", "batch", "epoch", "smp/s", "loss")
+HEADINGS: Final = ("node", "state", "steps", "epoch", "smp/s", "loss")
 UPDATE_HEADINGS: Final = ("in", "out", "bits", "compr")  # not where whole gradients go around
-TRAINED: Final = "batch: mini-batches trained; smp/s: samples a second; "
+TRAINED: Final = "steps: steps made; smp/s: samples a second; "
 LEGEND: Final = (
     "in: updates applied from peers; out: own updates, each goes to every peer; bits: sent per changed "
     "weight, headers included; compr: size of the gradients as float32 / bytes sent to one peer; "
@@ -572,7 +572,7 @@ def progress_line(statuses: Sequence[NodeStatus]) -> str:
     speeds = [trainer.samples_per_s for trainer in trainers if trainer.samples_per_s]
     facts += [f"{grouped(sum(speeds))} samples/s"] if speeds else []
     paces = [trainer.mini_batches_per_s for trainer in trainers if trainer.mini_batches_per_s]
-    facts += [f"{decimals(sum(paces), 1)} mini-batches/s"] if paces and not speeds else []
+    facts += [f"{decimals(sum(paces), 1)} steps/s"] if paces and not speeds else []
     losses = [trainer.loss for trainer in trainers if trainer.loss is not None]
     facts += [f"loss {sum(losses) / len(losses):.3f}"] if losses else []
     bits, ratio = bits_per_index(statuses), compression_ratio(statuses)
@@ -589,4 +589,4 @@ def _mini_batches(trainers: Sequence[TrainerStatus]) -> str:
     least, most = min(counts, default=0), max(counts, default=0)
     if not most:
         return ""
-    return f"mini-batch {least:,}" if least == most else f"mini-batches {least:,} to {most:,}"
+    return f"step {least:,}" if least == most else f"steps {least:,} to {most:,}"

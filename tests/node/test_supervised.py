@@ -112,7 +112,7 @@ def test_its_trainer_cannot_speak_for_it_and_the_watchdog_is_fed_while_it_trains
         names = {line.split(b"=")[0] for line in Path(f"/proc/{trainer}/environ").read_bytes().split(b"\0")}
         assert b"P2PSGD_CONTROL" in names
         assert not names & {b"NOTIFY_SOCKET", b"WATCHDOG_USEC", b"WATCHDOG_PID"}
-        manager.until("STATUS", "training, mini-batch ")
+        manager.until("STATUS", "training, step ")
         for _ in range(4):
             manager.until("WATCHDOG")
 
@@ -164,7 +164,7 @@ def test_the_watchdog_is_fed_while_a_disk_hangs_and_not_while_the_loop_does(
         try:
             if what == "disk":
                 words = manager.until("STATUS", "; the disk has been at ")
-                assert words.startswith("training, mini-batch ")
+                assert words.startswith("training, step ")
                 manager.until("WATCHDOG")
                 count = mini_batches(daemon)
                 until(lambda: mini_batches(daemon) > count + 20, "it trains on")

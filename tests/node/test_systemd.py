@@ -122,8 +122,7 @@ def test_a_sentence_says_state_links_what_is_waited_for_and_what_the_disk_is_at(
         "checkpoint": {"trouble": "the disk has been at votes for 61 s"},
     }
     assert (
-        sentence_of(read_status(told))
-        == "training, mini-batch 1,234, 1 of 2 peers linked; the trainer waits; "
+        sentence_of(read_status(told)) == "training, step 1,234, 1 of 2 peers linked; the trainer waits; "
         "the disk has been at votes for 61 s"
     )
     assert sentence_of(

@@ -15,10 +15,10 @@ from tests.observe.compressions import description
 
 def test_a_nodes_own_updates_in_full() -> None:
     first, bits, latest, _, empty, *rows = render_compression(description()).splitlines()
-    assert first.startswith("all updates   300 in 300 mini-batches, density 0.5 %, ")
+    assert first.startswith("all updates   300 in 300 steps, density 0.5 %, ")
     assert bits.startswith("              = ")
     assert bits.endswith("; signs coded in 100 % of the blocks")
-    assert latest.startswith("the latest    200 in 200 mini-batches, density 0.5 %, ")
+    assert latest.startswith("the latest    200 in 200 steps, density 0.5 %, ")
     assert empty == rows[4] == ""
     assert rows[0] == "tensor         weights  indices   share  density   recent   step"
     assert [row.split()[:2] for row in rows[1:4]] == [

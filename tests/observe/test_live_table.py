@@ -45,7 +45,7 @@ def test_no_figure_is_cut_off(width: int, count: int) -> None:
 
 def test_eighty_columns_show_every_figure_in_brief() -> None:
     lines = draw(nodes(), 80)
-    assert " ".join(lines[1].split()) == "node state batch epoch smp/s loss in out bits compr lag"
+    assert " ".join(lines[1].split()) == "node state steps epoch smp/s loss in out bits compr lag"
     cells = " ".join(row(lines, "node-2"))
     assert cells == "node-2 training 1000 1.23 6543 2.346 990 1000 12.0 2133x 3"
 
@@ -103,7 +103,7 @@ def test_in_a_ring_the_round_stands_in_the_place_of_the_lag(width: int) -> None:
 def test_a_dense_ring_shows_no_figures_of_updates(width: int) -> None:
     statuses = [status(name, ring=ring(payload="dense-float16")) for name in NAMES[:3]]
     lines = draw([*statuses, bare("node-3")], width)
-    assert lines[1].split() == ["node", "state", "batch", "epoch", "smp/s", "loss", "round"]
+    assert lines[1].split() == ["node", "state", "steps", "epoch", "smp/s", "loss", "round"]
     assert [cell.replace(",", "") for cell in row(lines, "node-0")] == (
         ["node-0", "training", "1000", "1.23", "6543", "2.346", "1234"]
     )

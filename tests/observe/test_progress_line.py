@@ -7,7 +7,7 @@ from tests.observe.statuses import bare, lost, peer, ring, status, trainer
 def test_sums_and_ranges_over_the_nodes() -> None:
     slower = status("node-1", trainer=trainer(mini_batches=900, loss=1.3456), peers=[peer("node-0", lag=7)])
     assert progress_line([status(), slower]) == (
-        "2 training, mini-batches 900 to 1,000, 13,086 samples/s, loss 1.846, 12.0 bits per index, "
+        "2 training, steps 900 to 1,000, 13,086 samples/s, loss 1.846, 12.0 bits per index, "
         "compression 2027x, largest lag 7"
     )
 
@@ -24,7 +24,7 @@ def test_nodes_that_wait_for_the_same_share_a_sentence() -> None:
 
 def test_nobody_waits_for_a_lost_node() -> None:
     line = progress_line([status(peers=[peer("node-1", lag=500)]), lost("node-1")])
-    assert line.startswith("1 training, 1 lost, mini-batch 1,000, ")
+    assert line.startswith("1 training, 1 lost, step 1,000, ")
     assert "lag" not in line
 
 

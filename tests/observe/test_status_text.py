@@ -20,7 +20,7 @@ def test_a_training_node_in_full() -> None:
         "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20",
         "fingerprint " + "ab" * 16,
         "listens     127.0.0.1:7000; plaintext: whoever reaches this port can read and join",
-        "trainer     attached (pid 4712), mini-batch 1,000, loss 2.346, epoch 1.23, 6,543 samples/s",
+        "trainer     attached (pid 4712), step 1,000, loss 2.346, epoch 1.23, 6,543 samples/s",
         "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
         "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
         "log         30 updates kept, 88.0 kB of at most 256.0 MB",
@@ -92,14 +92,14 @@ def test_a_restarted_trainer_shows_what_happened() -> None:
 def test_a_script_that_reports_no_samples_shows_its_mini_batches_per_second() -> None:
     figures = {"samples": 0, "samples_per_s": 0.0, "epoch": 0.0, "loss": None}
     text = render_status(status(trainer=trainer(mini_batches=801, mini_batches_per_s=81.25, **figures)))
-    assert line(text, "trainer") == "trainer     attached (pid 4712), mini-batch 801, 81.2 mini-batches/s"
+    assert line(text, "trainer") == "trainer     attached (pid 4712), step 801, 81.2 steps/s"
 
 
 def test_a_finished_trainer_is_not_missed() -> None:
     text = render_status(
         status(state="serving", trainer=trainer(attached=False, finished=True, test_accuracy=0.5234))
     )
-    assert line(text, "trainer").startswith("trainer     finished, mini-batch 1,000")
+    assert line(text, "trainer").startswith("trainer     finished, step 1,000")
     assert "test accuracy 52.34 %" in text
 
 

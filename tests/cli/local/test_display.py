@@ -25,7 +25,7 @@ def test_a_log_gets_a_line_every_few_seconds() -> None:
     lines = output.getvalue().splitlines()
     assert lines[0] == "p2psgd local, 1 node"
     assert [line.split(":")[0] for line in lines[1:]] == ["5 s, training", "10 s, training"]
-    assert "1 training, mini-batch 1,000, 6,543 samples/s" in lines[1]
+    assert "1 training, step 1,000, 6,543 samples/s" in lines[1]
 
 
 def test_news_are_shown_at_once() -> None:

@@ -44,7 +44,7 @@ def test_a_picture_in_full() -> None:
         "rates       41.2 steps/s, out 3.6 MB/s, in 1.2 MB/s",
         "loss        █▅▁  2.5 to 2.3",
         "run         speech: async, 80,000 weights in 8 tensors, quantum 2^-20",
-        "trainer     attached (pid 4712), mini-batch 1,000, loss 2.346, epoch 1.23, 6,543 samples/s",
+        "trainer     attached (pid 4712), step 1,000, loss 2.346, epoch 1.23, 6,543 samples/s",
         "updates     1,000 sent, 990 applied, 2 duplicates dropped, 12.00 bits per index, compression 2133x",
         "traffic     9.0 MB sent, 8.0 MB received; loop lag 0.3 ms",
         "log         30 updates kept, 88.0 kB of at most 256.0 MB",
