@@ -263,9 +263,7 @@ def test_a_list_of_one_other_node_needs_the_share_and_a_lone_node_says_that_it_t
         daemons.append(Daemon(tmp_path / "b", *options, "--rank", "1/2"))
         b = daemons[1]
         until(lambda: "share 1 2" in b.words(), "the script was told it")
-        until(
-            lambda: (b.status() or {"trainer": {}})["trainer"].get("mini_batches_per_s"), "its pace is known"
-        )
+        until(lambda: (b.status() or {"trainer": {}})["trainer"].get("steps_per_s"), "its pace is known")
         shown = command("status", "--state", str(b.state)).stdout
         alone = (
             "but the cluster has not formed: 1 of 2 nodes are here, 2 are needed; until then it trains alone"

@@ -16,7 +16,7 @@ import pytest
 
 from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, until
-from tests.node.test_node import Place, calm, endless, mini_batches
+from tests.node.test_node import Place, calm, endless, steps
 from tests.ports import free_ports
 from tests.service_manager import ServiceManager
 
@@ -64,7 +64,7 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
         )
         watched = Watched(daemon, manager, f"http://127.0.0.1:{port}", opened)
         with all_stopped([daemon]):
-            until(lambda: mini_batches(daemon) > 5, "it trains")
+            until(lambda: steps(daemon) > 5, "it trains")
             watched.is_asked()  # what is imported with the first answer
             yield watched
             assert daemon.stop() == 0
@@ -79,9 +79,9 @@ def test_neither_ticks_nor_statuses_open_a_file(watched: Watched) -> None:
 
 def test_a_node_whose_package_is_being_replaced_goes_on(watched: Watched) -> None:
     """As `pip install --upgrade` does: for a moment nothing of it can be read, its version neither."""
-    version, made = watched.is_asked()["version"], mini_batches(watched.daemon)
+    version, made = watched.is_asked()["version"], steps(watched.daemon)
     broken = Path(f"{watched.opened}.broken")
     broken.touch()
     assert watched.is_asked()["version"] == version
-    until(lambda: mini_batches(watched.daemon) > made, "it trains on")
+    until(lambda: steps(watched.daemon) > made, "it trains on")
     broken.unlink()

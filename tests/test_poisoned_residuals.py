@@ -25,7 +25,7 @@ import p2psgd
 link = p2psgd.attach(np.zeros({WEIGHTS}, np.float32))
 found = [float(link.residual[weight] / link.quantum) for weight in (3, 4, 5, 6, 7)]
 with open(sys.argv[1], "a") as told:
-    told.write(json.dumps({{"mini_batches": link.steps, "residual": found}}) + "\\n")
+    told.write(json.dumps({{"steps": link.steps, "residual": found}}) + "\\n")
 poisons = link.steps == 0
 for _ in range(3):
     link.send(np.full({WEIGHTS}, link.quantum / 4, np.float32), threshold=8)
@@ -35,8 +35,8 @@ if poisons:
 link.close(finished=True)
 """
 POISONED = [
-    {"mini_batches": 0, "residual": [0, 0, 0, 0, 0]},
-    {"mini_batches": 3, "residual": [0.75, 0, 0, 0, 0.75]},
+    {"steps": 0, "residual": [0, 0, 0, 0, 0]},
+    {"steps": 3, "residual": [0.75, 0, 0, 0, 0.75]},
 ]
 
 
@@ -65,7 +65,7 @@ def test_a_residual_that_is_not_finite_costs_its_weights_alone_and_the_next_trai
         until(lambda: daemons[0].finished() or status(daemons[0])["trainer"]["restarts"] > 2, "it ends")
         found = status(daemons[0])
         assert found["trainer"]["crash"].startswith("the trainer crashed (killed by signal 9)")
-        assert (found["trainer"]["restarts"], found["trainer"]["mini_batches"]) == (1, 6)
+        assert (found["trainer"]["restarts"], found["trainer"]["steps"]) == (1, 6)
         (alarm,) = [words for words in found["alarms"] if "NaN" in words]
         assert alarm.startswith(
             "the trainer's residual was NaN or infinite at 3 of 3,000 weights, and the next"

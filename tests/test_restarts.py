@@ -14,7 +14,7 @@ import pytest
 from tests import DEADLINE_S
 from tests.cli.test_cli_daemons import command, events, view
 from tests.daemons import P2PSGD, Daemon, all_stopped, assert_replicas_identical, trainer, until
-from tests.node.test_node import Place, calm, ended, endless, mini_batches
+from tests.node.test_node import Place, calm, ended, endless, steps
 
 pytestmark = pytest.mark.long
 
@@ -43,9 +43,9 @@ def checkpointed(daemon: Daemon) -> bool:
 def stop_in_training(daemons: list[Daemon]) -> None:
     """A power cut of all, each with a checkpoint and updates after it."""
     until(lambda: all(checkpointed(daemon) for daemon in daemons), "checkpoints")
-    counts = [mini_batches(daemon) for daemon in daemons]
+    counts = [steps(daemon) for daemon in daemons]
     until(
-        lambda: all(mini_batches(daemon) > count + 20 for daemon, count in zip(daemons, counts, strict=True)),
+        lambda: all(steps(daemon) > count + 20 for daemon, count in zip(daemons, counts, strict=True)),
         "they train on",
     )
     for daemon in daemons:
@@ -57,7 +57,7 @@ def test_who_was_not_scheduled_for_long_drops_nobody(tmp_path: Path) -> None:
     place, recipe = Place(tmp_path, 3), calm(tmp_path)
     with all_stopped([place.start(number, *endless(recipe)) for number in range(3)]) as daemons:
         until(lambda: all(view(daemon).get("members_total") == 3 for daemon in daemons), "the run is founded")
-        until(lambda: all(mini_batches(daemon) > 20 for daemon in daemons), "they train")
+        until(lambda: all(steps(daemon) > 20 for daemon in daemons), "they train")
         seen = [len(events(daemon)) for daemon in daemons]
         for daemon in daemons:
             daemon.process.send_signal(signal.SIGSTOP)
@@ -65,11 +65,9 @@ def test_who_was_not_scheduled_for_long_drops_nobody(tmp_path: Path) -> None:
         until(lambda: time.monotonic() > over, "the pause is over")
         for daemon in daemons:
             daemon.process.send_signal(signal.SIGCONT)
-        counts = [mini_batches(daemon) for daemon in daemons]
+        counts = [steps(daemon) for daemon in daemons]
         until(
-            lambda: all(
-                mini_batches(daemon) > count + 20 for daemon, count in zip(daemons, counts, strict=True)
-            ),
+            lambda: all(steps(daemon) > count + 20 for daemon, count in zip(daemons, counts, strict=True)),
             "they train on",
         )
         for daemon, before in zip(daemons, seen, strict=True):
@@ -93,7 +91,7 @@ def test_after_a_power_cut_nodes_go_on_before_any_trainer_is_there(tmp_path: Pat
         until(lambda: all(status(daemon)["ready"] for daemon in again), "both are ready")
         assert_replicas_identical(again)
         assert {status(daemon)["state"] for daemon in again} == {"waiting for a trainer"}
-        assert all(mini_batches(daemon) > 20 for daemon in again)  # as many as in the life before
+        assert all(steps(daemon) > 20 for daemon in again)  # as many as in the life before
         assert [event["kind"] for event in events(first)].count("restored") == 1
 
         other = Path(recipe).with_name("other.toml")
@@ -103,25 +101,25 @@ def test_after_a_power_cut_nodes_go_on_before_any_trainer_is_there(tmp_path: Pat
         assert "this node takes part in run" in refused.stderr
         assert "another --state" in refused.stderr
 
-        before = mini_batches(second)
+        before = steps(second)
         trained = train(second, recipe, "1/2", before + 100)
         assert trained.returncode == 0, trained.stderr
-        assert mini_batches(second) == before + 100  # it went on where it was
+        assert steps(second) == before + 100  # it went on where it was
         assert len(assert_replicas_identical(again)) >= 4
         assert [event["kind"] for event in events(second)].count("restored") == 1
 
-        counts = [mini_batches(daemon) for daemon in again]
+        counts = [steps(daemon) for daemon in again]
         assert [daemon.stop() for daemon in again] == [0, 0]
         third = [place.start(number) for number in range(2)]
         daemons.extend(third)
         until(lambda: all(daemon.run() for daemon in third), "they go on once more")
-        assert [mini_batches(daemon) for daemon in third] == counts  # also of a life without a trainer
+        assert [steps(daemon) for daemon in third] == counts  # also of a life without a trainer
 
 
 def test_a_node_with_a_run_still_names_a_trainer_that_never_attaches(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         assert daemons[0].stop() == 0
         daemons.append(place.start(0, "--trainer", "true"))
         code, words = ended(daemons[1])
@@ -132,7 +130,7 @@ def test_a_node_with_a_run_still_names_a_trainer_that_never_attaches(tmp_path: P
 def test_a_damaged_checkpoint_is_named_and_the_node_waits_for_its_trainer(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         assert daemons[0].stop() == 0
         for path in (daemons[0].state / "run").glob("checkpoint-*"):
             path.write_bytes(path.read_bytes()[:-1])
@@ -146,7 +144,7 @@ def test_a_damaged_checkpoint_is_named_and_the_node_waits_for_its_trainer(tmp_pa
 def test_votes_that_are_damaged_end_a_node_before_it_can_vote(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         assert daemons[0].stop() == 0
         (daemons[0].state / "votes.json").write_text("{}")
         daemons.append(place.start(0))

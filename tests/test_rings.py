@@ -104,7 +104,7 @@ def test_a_ring_trains_in_step_and_its_status_tells_how_it_stands(
     for daemon in daemons:
         status = daemon.status()
         assert status is not None
-        assert status["trainer"]["mini_batches"] == 30
+        assert status["trainer"]["steps"] == 30
         ring = status["ring"]
         assert (ring["round"], ring["payload"], ring["nodes"]) == (30, payload, nodes)
         assert sorted(ring["order"]) == [f"n{number}" for number in range(nodes)]

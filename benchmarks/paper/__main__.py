@@ -108,7 +108,7 @@ def run_plainly(case: Case, dataset: Dataset, weights: Vector, load: float) -> F
         curve=curve,
         training_s=time.monotonic() - begin,
         samples=samples,
-        mini_batches=-(-samples // case.recipe.batch),
+        steps=-(-samples // case.recipe.batch),
         load=load,
         where=figures.surroundings(),
     )

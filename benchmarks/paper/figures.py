@@ -36,7 +36,7 @@ class Figures:
     curve: Curve
     training_s: float
     samples: int
-    mini_batches: int
+    steps: int
     ratio: float | None = None
     weights_per_index: float | None = None
     socket_ratio: float | None = None
@@ -53,8 +53,8 @@ class Figures:
 def of_report(case: Case, report: Mapping[str, Any], curve: Curve, *, load: float, start: str) -> Figures:
     """Take the figures from a report of `p2psgd local`."""
     nodes, weights = report["per_node"], report["weights"]
-    mini_batches, indices = (sum(node[key] for node in nodes) for key in ("steps", "indices_sent"))
-    sent, dense = sum(node["bytes_sent"] for node in nodes), 4 * weights * mini_batches
+    steps, indices = (sum(node[key] for node in nodes) for key in ("steps", "indices_sent"))
+    sent, dense = sum(node["bytes_sent"] for node in nodes), 4 * weights * steps
     return Figures(
         digest=case.digest,
         weights=weights,
@@ -62,9 +62,9 @@ def of_report(case: Case, report: Mapping[str, Any], curve: Curve, *, load: floa
         curve=curve,
         training_s=report["wall_s"],
         samples=sum(node["samples"] for node in nodes),
-        mini_batches=mini_batches,
+        steps=steps,
         ratio=report["compression_ratio"],
-        weights_per_index=weights * mini_batches / indices,
+        weights_per_index=weights * steps / indices,
         socket_ratio=dense * (len(nodes) - 1) / sent if len(nodes) > 1 else None,
         bits_per_index=report["bits_per_index"],
         load=load,

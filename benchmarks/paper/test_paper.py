@@ -30,7 +30,7 @@ def made(accuracy: float, ratio: float | None = None, *, nodes: int = 4, weights
         curve=[(1.0, accuracy / 2), (2.0, accuracy)],
         training_s=10.0,
         samples=20_000,
-        mini_batches=100,
+        steps=100,
         ratio=ratio,
         weights_per_index=ratio and 0.4 * ratio,
         socket_ratio=0.9 * ratio if ratio and nodes > 1 else None,

@@ -17,7 +17,7 @@ class Note:
     """When a host had made so many mini-batches, and the file of its weights then, if they were kept."""
 
     at: float
-    mini_batches: int
+    steps: int
     snapshot: str = ""
 
 
@@ -49,9 +49,9 @@ class NotesFile:
         lines = [json.loads(line) for line in whole.splitlines()]
         self.ready = self.ready or any("ready" in line for line in lines)
         new = [
-            Note(line["at"] - self._begin, line["mini_batches"], line.get("snapshot", ""))
+            Note(line["at"] - self._begin, line["steps"], line.get("snapshot", ""))
             for line in lines
-            if "mini_batches" in line
+            if "steps" in line
         ]
         self.notes += new
         return new
@@ -62,8 +62,8 @@ def mini_batches_at(notes: Sequence[Note], at: float) -> float:
     for before, after in pairwise([Note(0.0, 0), *notes]):
         if before.at <= at < after.at:
             part = (at - before.at) / (after.at - before.at)
-            return before.mini_batches + part * (after.mini_batches - before.mini_batches)
-    return float(notes[-1].mini_batches) if notes else 0.0
+            return before.steps + part * (after.steps - before.steps)
+    return float(notes[-1].steps) if notes else 0.0
 
 
 def crossing(points: Sequence[Point], target: float) -> Point | None:
@@ -89,7 +89,7 @@ def rate(notes: Sequence[Note], since: float, until: float) -> float:
     if len(inside) < 2:
         return 0.0
     first, last = inside[0], inside[-1]
-    return (last.mini_batches - first.mini_batches) / (last.at - first.at)
+    return (last.steps - first.steps) / (last.at - first.at)
 
 
 def pause(notes: Sequence[Note], since: float, until: float) -> float | None:

@@ -82,18 +82,18 @@ class Notes:
         time.sleep(max(0.0, begin - time.monotonic()))
         self._next_snapshot = time.monotonic()
 
-    def made(self, mini_batches: int, weights: Callable[[], NDArray[np.float32]]) -> None:
+    def made(self, steps: int, weights: Callable[[], NDArray[np.float32]]) -> None:
         """So many in all; `weights` gives them, flat."""
         now = time.monotonic()
         if self._snapshots and now >= self._next_snapshot:
             self._next_snapshot = now + SNAPSHOT_EVERY_S
-            name = f"weights-{mini_batches}"
+            name = f"weights-{steps}"
             unfinished = self._directory / f"{name}.part"
             weights().tofile(unfinished)
             os.replace(unfinished, self._directory / name)
-            self._write(at=now, mini_batches=mini_batches, snapshot=name)
+            self._write(at=now, steps=steps, snapshot=name)
         elif now >= self._next_note:
-            self._write(at=now, mini_batches=mini_batches)
+            self._write(at=now, steps=steps)
         else:
             return
         self._next_note = now + NOTE_EVERY_S

@@ -85,7 +85,7 @@ def sgd(parameters: Iterable[Any]) -> Any:
 def last_snapshot(notes: Iterable[Path]) -> tuple[str, int] | None:
     """The newest file of weights that these notes name, and its number of mini-batches."""
     lines = [json.loads(line) for path in notes if path.exists() for line in path.read_text().splitlines()]
-    found = [(line["at"], line["snapshot"], line["mini_batches"]) for line in lines if "snapshot" in line]
+    found = [(line["at"], line["snapshot"], line["steps"]) for line in lines if "snapshot" in line]
     return max(found)[1:] if found else None
 
 

@@ -74,7 +74,7 @@ def test_notes_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
     assert [job.rate(samples) for samples in (0, 500, 1000, 9999)] == pytest.approx([0.05, 0.275, 0.5, 0.5])
     file = NotesFile(job.notes_path, 10.0)
     assert file.look() == []
-    job.notes_path.write_text('{"at": 1, "ready": true}\n{"at": 11.5, "mini_batches": 3}\n{"at": 12, "mi')
+    job.notes_path.write_text('{"at": 1, "ready": true}\n{"at": 11.5, "steps": 3}\n{"at": 12, "mi')
     assert file.look() == [Note(1.5, 3)]
     assert file.ready
     with job.notes_path.open("a") as notes:

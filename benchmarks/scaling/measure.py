@@ -31,7 +31,7 @@ class Line:
     """A line of a trainer's notes, see trainer.py."""
 
     at: float
-    mini_batches: int
+    steps: int
     received: int
     peers: int
     cpu_s: float
@@ -97,13 +97,13 @@ def _summary(
     busy: float,
     seconds: float,
 ) -> Measured:
-    rates = [(last.mini_batches - first.mini_batches) / (last.at - first.at) for first, last in windows]
+    rates = [(last.steps - first.steps) / (last.at - first.at) for first, last in windows]
     arriving = [(last.received - first.received) / (last.at - first.at) for first, last in windows]
     peers = case.nodes - 1
     # Where links are too narrow updates pile up on the way: what counts is what arrives.
     made = sum(rates) if not peers or case.way is Way.DENSE_RING else min(sum(rates), sum(arriving) / peers)
     steps = made * seconds  # of all nodes in the window
-    own = sum(last.mini_batches - first.mini_batches for first, last in windows)
+    own = sum(last.steps - first.steps for first, last in windows)
     return Measured(
         steps_per_s=made,
         step_s=case.nodes / made,

@@ -145,7 +145,7 @@ def _daemon(status: NodeStatus) -> tuple[str, int, int]:
 
 def _counts(status: NodeStatus) -> dict[str, int]:
     """Return what grows while a node runs, by the names of `Rates`."""
-    counts = {"steps": status.trainer.mini_batches}
+    counts = {"steps": status.trainer.steps}
     counts |= {} if status.bytes is None else {"sent": status.bytes.sent, "received": status.bytes.received}
     for peer in status.peers:
         counts |= {f"sent {peer.key}": peer.bytes_sent, f"received {peer.key}": peer.bytes_received}

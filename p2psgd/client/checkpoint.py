@@ -48,7 +48,7 @@ class Keeping:
         try:
             self._compute.keep_residual()
             descriptors += self.pack()
-            request = StateRequest(mini_batches=memory.mini_batches, outbox=memory.published_bytes)
+            request = StateRequest(steps=memory.steps, outbox=memory.published_bytes)
             client.exchange(request, descriptors)
             self.given = True
         except UsageError as error:

@@ -40,7 +40,7 @@ Words = NDArray[np.uint32]
 class Group:
     """The weights that move by one step; `ranges` ascend and do not touch each other."""
 
-    step: int  # quanta
+    magnitude: int  # quanta
     ranges: tuple[Range, ...]
     room: int  # most words of one send
 
@@ -127,7 +127,7 @@ class ResidualPass:
         for group in groups:
             upper, lower = self._parts(group) if self._start else (group.ranges, ())
             uppers.append(len(upper))
-            chains.append(Segment((*upper, *lower), group.step * self._quantum, group.room))
+            chains.append(Segment((*upper, *lower), group.magnitude * self._quantum, group.room))
         for group, upper_ranges, found in zip(groups, uppers, pass_over(chains), strict=True):
             if found.missed is not None:
                 waits = min(waits, (found.missed - self._start) % self._weights)
@@ -145,9 +145,9 @@ class ResidualPass:
             counts += np.diff(np.searchsorted(words, self._first_words), append=len(words))
         return dict(zip(self._ranges, counts.tolist(), strict=True))
 
-    def _group(self, step: int, ranges: list[Range]) -> Group:
+    def _group(self, magnitude: int, ranges: list[Range]) -> Group:
         size = sum(end - begin for begin, end in ranges)
-        return Group(step, tuple(ranges), min(size, max(1, self._indices_max * size // self._weights)))
+        return Group(magnitude, tuple(ranges), min(size, max(1, self._indices_max * size // self._weights)))
 
     def _parts(self, group: Group) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
         """The group's ranges from the start on, and those before it, whose turn comes after them."""
@@ -156,11 +156,15 @@ class ResidualPass:
         return upper, tuple((begin, min(end, start)) for begin, end in group.ranges if begin < start)
 
 
-def _checked(step: object, what: str) -> int:
+def _checked(magnitude: object, what: str) -> int:
     most = codec.MAGNITUDE_MAX
-    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 1 <= step <= most:
-        raise TrainerError(f"{what} must be an int, the quanta, from 1 to {most}; it is {step!r}")
-    return int(step)
+    if (
+        isinstance(magnitude, bool)
+        or not isinstance(magnitude, int | np.integer)
+        or not 1 <= magnitude <= most
+    ):
+        raise TrainerError(f"{what} must be an int, the quanta, from 1 to {most}; it is {magnitude!r}")
+    return int(magnitude)
 
 
 # ----------------------------------------------------------------------------
@@ -225,7 +229,7 @@ class Compute(Protocol):
         """Apply what came of the last `pass_over`."""
 
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
-        """Apply UPDATE bodies; return how many they were. `note_peer(node, mini_batch)` is told of each.
+        """Apply UPDATE bodies; return how many they were. `note_peer(node, steps)` is told of each.
 
         TrainerError if one does not check.
         """
@@ -383,7 +387,7 @@ class HostCompute:
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
         """Apply what came of it."""
         for group, words in sent:
-            codec.apply_weights(self._replica, words, group.step * self._quantum)
+            codec.apply_weights(self._replica, words, group.magnitude * self._quantum)
 
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
         """Apply UPDATE bodies."""

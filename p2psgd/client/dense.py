@@ -152,7 +152,7 @@ class DenseRounds:
             if not in_place:
                 arrays[: piece.size] = piece
             given = self._memory.mark.share(changes=False)
-            self._write([_pack(self._memory.mini_batches, ARRAY, (0, count), clip(name), shape)], given)
+            self._write([_pack(self._memory.steps, ARRAY, (0, count), clip(name), shape)], given)
             if not self._waiting.until_open(grace_s=GRACE_S):
                 raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
             self.settle()
@@ -232,8 +232,8 @@ class DenseRounds:
         self._publish(self._plan.rest(given.begun), given.share(changes=True), ends=True)
 
     def _publish(self, buckets: Sequence[Range], given: Given, *, ends: bool) -> None:
-        mini_batch = self._memory.mini_batches + 1
-        entries = [_pack(mini_batch, CHANGES, bucket, *self._plan.describe(bucket)) for bucket in buckets]
+        steps = self._memory.steps + 1
+        entries = [_pack(steps, CHANGES, bucket, *self._plan.describe(bucket)) for bucket in buckets]
         self._write(entries, given, ends=ends)
 
     def _write(self, entries: Sequence[bytes], given: Given, *, ends: bool = False) -> None:
@@ -242,7 +242,7 @@ class DenseRounds:
         self._memory.publish(entries, given, ends=ends)
 
 
-def _pack(mini_batch: int, kind: int, bucket: Range, name: str, shape: str) -> bytes:
+def _pack(steps: int, kind: int, bucket: Range, name: str, shape: str) -> bytes:
     begin, end = bucket
     words = name.encode()
-    return layout.BUCKET_ENTRY.pack(mini_batch, kind, begin, end - begin, len(words)) + words + shape.encode()
+    return layout.BUCKET_ENTRY.pack(steps, kind, begin, end - begin, len(words)) + words + shape.encode()

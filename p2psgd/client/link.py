@@ -121,7 +121,7 @@ class Link:
         self.weights: NDArray[np.float32] = self._compute.weights
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._counts = ShardCounts(answer) if answer.shards else None
-        self._begun = answer.mini_batches
+        self._begun = answer.steps
         self._residual_pass = ResidualPass(
             answer.tensors, indices_max=answer.indices_max, quantum=self.quantum
         )
@@ -131,7 +131,7 @@ class Link:
         self._coordinates = answer.coordinates
         self.residual_age = answer.residual_age
         self._share = answer.share
-        self.peer_steps = dict(answer.peer_mini_batches)
+        self.peer_steps = dict(answer.peer_steps)
 
     def __enter__(self) -> Self:
         return self
@@ -172,7 +172,7 @@ class Link:
     @property
     def steps(self) -> int:
         """The number of `send` calls of all trainers that this daemon has had."""
-        return self._memory.mini_batches
+        return self._memory.steps
 
     @property
     def residual(self) -> NDArray[np.float32]:
@@ -277,7 +277,7 @@ class Link:
             raise TrainerError("send needs a threshold, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
-        mini_batch = memory.mini_batches + 1
+        steps = memory.steps + 1
         groups = self._residual_pass.groups(threshold)
         try:
             pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
@@ -287,15 +287,15 @@ class Link:
         entries: list[bytes] = []
         indices = 0
         for group, words in parts:
-            head = layout.OUTBOX_ENTRY.pack(mini_batch, group.step, len(words))
+            head = layout.OUTBOX_ENTRY.pack(steps, group.magnitude, len(words))
             entries.append(head + codec.encode(words, self._coordinates))
             indices += len(words)
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
-            counted, given = self._count_shards(mini_batch, entries)
+            counted, given = self._count_shards(steps, entries)
         elif self.mode.ring:
-            entries.append(layout.OUTBOX_ENTRY.pack(mini_batch, 0, 0))
+            entries.append(layout.OUTBOX_ENTRY.pack(steps, 0, 0))
             given = memory.mark.share(changes=True)
         if self._waiting.says_it_waits or not memory.has_room(entries):
             self._waiting.until_room(entries)
@@ -367,7 +367,7 @@ class Link:
         if self._waiting.until_open():
             self._memory.settle()
             memory = self._memory
-            entries = [layout.OUTBOX_ENTRY.pack(memory.mini_batches, 0, 0)]
+            entries = [layout.OUTBOX_ENTRY.pack(memory.steps, 0, 0)]
             self._waiting.until_room(entries)
             memory.publish(entries, memory.mark.share(changes=True), ends=False)
         return 0
@@ -551,8 +551,8 @@ class Link:
         if not self._exact:
             self._reload()
         entries: list[bytes] = []
-        counted, given = self._count_shards(memory.mini_batches, entries)
-        if not entries or memory.mini_batches == self._begun:
+        counted, given = self._count_shards(memory.steps, entries)
+        if not entries or memory.steps == self._begun:
             return
         self._waiting.until_room(entries)
         self._exact = False
@@ -567,7 +567,7 @@ class Link:
             )
         return self._counts
 
-    def _count_shards(self, mini_batch: int, entries: list[bytes]) -> tuple[list[bytes], Given]:
+    def _count_shards(self, steps: int, entries: list[bytes]) -> tuple[list[bytes], Given]:
         """Append what `count_shard` told to the entries of a publication; return the same for the working
         copy, and what to mark the publication with.
         """
@@ -575,15 +575,15 @@ class Link:
         if self._counts is None:
             return [], given
         parts = self._counts.parts(given.changes_counted)
-        for step, words in parts:
-            head = layout.OUTBOX_ENTRY.pack(mini_batch, step, len(words))
+        for magnitude, words in parts:
+            head = layout.OUTBOX_ENTRY.pack(steps, magnitude, len(words))
             entries.append(head + codec.encode(words, self._coordinates))
         bodies = [self._counts.body(part) for part in parts]
         return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
 
     def _apply_counts(self, bodies: list[bytes]) -> None:
         """To the working copy, between a publication and the next thing that looks at it."""
-        self._compute.apply_received(bodies, lambda node, mini_batch: None)
+        self._compute.apply_received(bodies, lambda node, steps: None)
 
     # -- the daemon's status, and the end
 
@@ -593,8 +593,8 @@ class Link:
         Args:
             **figures: Omitted figures stay as they were. `samples` (int, of this process), `samples_per_s`,
                 `loss`, `test_accuracy` (0 to 1), `epoch`, `waits` (a sentence; "" when it waits for nothing).
-                A step split: `steps` of this process and the seconds that they took together, `computing_s`,
-                `waiting_s`, `adding_s`, `sending_s`, and what the daemon did in the same time,
+                A step split: `timed_steps` of this process and the seconds that they took together,
+                `computing_s`, `waiting_s`, `adding_s`, `sending_s`, and what the daemon did in the same time,
                 `daemon_adding_s`, `daemon_sending_s`. A loss or accuracy that is not finite is shown as
                 unknown.
 
@@ -650,8 +650,8 @@ class Link:
         if self._closed:
             raise TrainerError("this link is closed; attach again")
 
-    def _note_peer(self, node: int, mini_batch: int) -> None:
-        self.peer_steps[node] = max(mini_batch, self.peer_steps.get(node, 0))
+    def _note_peer(self, node: int, steps: int) -> None:
+        self.peer_steps[node] = max(steps, self.peer_steps.get(node, 0))
 
     def _reload(self, *, differed_by: int | None = None) -> None:
         """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive, or
@@ -674,8 +674,8 @@ class Link:
         finally:
             close_descriptors(descriptors)
         self._memory.skip_inbox(answer.inbox)
-        for node, mini_batch in answer.peer_mini_batches:
-            self._note_peer(node, mini_batch)
+        for node, steps in answer.peer_steps:
+            self._note_peer(node, steps)
         if self._dense is not None:
             self._dense.settle()
         self._exact = True

@@ -68,13 +68,13 @@ class ShardCounts:
         for coordinate, amount in sorted(sums.items(), reverse=True):
             if amount:
                 by_step[abs(amount)].append(coordinate << 1 | (amount < 0))
-        return [(step, np.array(words[::-1], np.uint32)) for step, words in by_step.items()]
+        return [(magnitude, np.array(words[::-1], np.uint32)) for magnitude, words in by_step.items()]
 
     def body(self, part: Part) -> bytes:
         """As an UPDATE from nowhere, for the working copy."""
-        step, words = part
+        magnitude, words = part
         header = UpdateHeader(
-            node=0, incarnation=1, sequence=1, digest=0, steps=1, magnitude=step, count=len(words)
+            node=0, incarnation=1, sequence=1, digest=0, steps=1, magnitude=magnitude, count=len(words)
         )
         return pack_update(header, codec.encode(words, self._coordinates))
 

@@ -26,7 +26,7 @@ class _Known:
     durable: dict[Origin, int] = field(default_factory=dict)
     own_view: int = 0  # the highest that it told itself
     view: int = 0
-    teller: Origin | None = None
+    reporter: Origin | None = None
     heard: float = NEVER
 
 
@@ -40,7 +40,7 @@ class Acknowledgements:
         self._me = me
         self._known: dict[Origin, _Known] = {}
 
-    def hear(
+    def on_status(
         self,
         peer: Origin,
         rows: Mapping[Origin, FrontierRow],
@@ -57,7 +57,7 @@ class Acknowledgements:
         """
         known = self._of(peer)
         known.own_view = max(view, known.own_view)
-        known.view, known.teller, known.heard = known.own_view, peer, now
+        known.view, known.reporter, known.heard = known.own_view, peer, now
         known.bridged.clear()
         applied, durable = known.applied, known.durable
         least = []
@@ -77,7 +77,7 @@ class Acknowledgements:
                     continue
                 bridged_view = min(other.view, view_max)
                 if bridged_view >= known.view:
-                    known.view, known.teller = bridged_view, peer
+                    known.view, known.reporter = bridged_view, peer
                 bridged = known.bridged
                 for origin, sequence in least:
                     if sequence > bridged.get(origin, 0):
@@ -93,11 +93,11 @@ class Acknowledgements:
         """Forget reports on others, since the reporter may be wrong. Members report anew."""
         for life, known in self._known.items():
             known.bridged.clear()
-            known.view, known.teller = known.own_view, life if known.own_view else None
+            known.view, known.reporter = known.own_view, life if known.own_view else None
 
-    def keep(self, lives: Set[Origin]) -> None:
+    def keep(self, incarnations: Set[Origin]) -> None:
         """Forget all incarnations but `lives`."""
-        for life in self._known.keys() - lives:
+        for life in self._known.keys() - incarnations:
             del self._known[life]
 
     def applied(self, member: Origin, origin: Origin) -> int:
@@ -121,11 +121,11 @@ class Acknowledgements:
         """Return the highest view number that `member` is known to know."""
         return self._known.get(member, _NOTHING).view
 
-    def teller(self, member: Origin) -> Origin | None:
+    def reporter(self, member: Origin) -> Origin | None:
         """Return the member that last reported that view: `member` itself, or one whose frontier covers all
         that the log of `member` had trimmed by then.
         """
-        return self._known.get(member, _NOTHING).teller
+        return self._known.get(member, _NOTHING).reporter
 
     def heard(self, member: Origin) -> float:
         """Return the time of the last report on `member`."""

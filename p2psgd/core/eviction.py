@@ -55,23 +55,23 @@ class Eviction:
                 ", ".join(map(self._cluster.name_of, self._retention.holders[:3]))
                 or "the lack of an agreed view"
             )
-            self._out.order(Alert(f"the log is {fullness:.0%} full, held back by {who}"))
+            self._out.emit(Alert(f"the log is {fullness:.0%} full, held back by {who}"))
         self._warned = fullness >= WARN
-        wishes = self._wishes(late, now) if self._node.ready else {}
-        if not (wishes or self._wished):
+        requests = self._requests(late, now) if self._node.ready else {}
+        if not (requests or self._wished):
             return
-        self._wished = bool(wishes)
+        self._wished = bool(requests)
         for member in self._cluster.membership.view.members:
-            if member in wishes:
-                self._cluster.membership.wish_eviction(member.node, wishes[member], now)
+            if member in requests:
+                self._cluster.membership.request_eviction(member.node, requests[member], now)
             else:
                 self._cluster.membership.withdraw_eviction(member.node)
 
-    def _wishes(self, late: Mapping[Origin, str], now: float) -> dict[Origin, str]:
+    def _requests(self, late: Mapping[Origin, str], now: float) -> dict[Origin, str]:
         """Return the members to evict, and why: the one that most holds back a nearly full log, stragglers of
         a ring, and, while a member is not READY and so waits for all the others, silent members.
         """
-        view, wishes = self._cluster.membership.view, dict(late)
+        view, requests = self._cluster.membership.view, dict(late)
         limit_s = WAITED_FOR_TIMEOUTS * self._cluster.timing.failure_timeout_s
         if any(
             not peer.ready and peer.status is not None and peer.origin in view
@@ -80,13 +80,13 @@ class Eviction:
             for member in self._cluster.other_members:
                 silent_s = now - max(self._cluster.acks.heard(member), self._since[member])
                 if silent_s > limit_s:
-                    wishes[member] = f"it has been silent for {silent_s:.0f} s while others wait for it"
+                    requests[member] = f"it has been silent for {silent_s:.0f} s while others wait for it"
         if self._retention.fullness >= EVICT:
             holders = (each for each in self._retention.holders if not self._is_joining(each, now))
             worst = next(holders, None)
             if worst is not None:
-                wishes[worst] = f"it holds back a log that is {self._retention.fullness:.0%} full"
-        return wishes
+                requests[worst] = f"it holds back a log that is {self._retention.fullness:.0%} full"
+        return requests
 
     def _is_joining(self, member: Origin, now: float) -> bool:
         """Return whether a member is on its way to READY, for less than four failure timeouts. Of a member
@@ -126,12 +126,12 @@ class Barring:
         self._cluster = cluster
         self._out = out
 
-    def hear(self, peer: Peer, message: PeerMessage, now: float) -> None:
+    def on_message(self, peer: Peer, message: PeerMessage, now: float) -> None:
         """Take in a barred peer's message; PeerError if its link must end."""
         membership = self._cluster.membership
         number = membership.view.number
         if isinstance(message, ViewNews):
-            membership.hear_vote(peer.origin, message, now)
+            membership.on_vote(peer.origin, message, now)
             if membership.view.number > number:
                 peer.barred_at = now
         elif isinstance(message, PeerStatus):
@@ -146,7 +146,7 @@ class Barring:
         if peer.credit > 0:
             self._out.send(peer, pack_message(self._cluster.membership.view.news()))
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """End the links of barred peers that have brought nothing for a failure timeout."""
         failure_timeout_s = self._cluster.timing.failure_timeout_s
         for peer in self._cluster.peers.values():
@@ -155,4 +155,4 @@ class Barring:
                     f"{peer.name} was removed from the run for good, and brought no view for"
                     f" {failure_timeout_s:g} s"
                 )
-                self._out.order(Drop(peer.origin, RejectCode.FORBIDDEN, words))
+                self._out.emit(Drop(peer.origin, RejectCode.FORBIDDEN, words))

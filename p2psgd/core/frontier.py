@@ -101,7 +101,7 @@ class Frontier:
         """The last round of changes that a dense ring has completed, 0 if none."""
         return self._rows.get(RING, (0, 0, 0))[2]
 
-    def mini_batches(self) -> dict[int, int]:
+    def steps(self) -> dict[int, int]:
         """By node, the highest count that any of its lives has told."""
         counts: dict[int, int] = {}
         for origin, (_, _, steps) in self._rows.items():

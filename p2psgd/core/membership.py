@@ -28,7 +28,7 @@ DOUBLINGS_MAX: Final = 3  # of the wait for answers: a slow link may take longer
 
 
 @dataclass(slots=True)
-class _Told:
+class _Report:
     """The last STATUS of a linked incarnation."""
 
     view: int
@@ -66,13 +66,13 @@ class Membership:
         self._ready = False
         self.stopping = False  # this node said GOODBYE
         self._links: dict[int, Origin] = {}
-        self._told: dict[int, _Told] = {}
+        self._reports: dict[int, _Report] = {}
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
         self._ahead: dict[int, float] = {}  # linked nodes that claim a later view, and since when
         self._claimed: float | None = None  # when somebody first claimed a later view than this one
         self._awaited: list[int] = []  # of those ahead, for whose news a change of the view waits
-        self._wishes = PendingChanges(timing)
-        self._wish: View | None = None
+        self._changes = PendingChanges(timing)
+        self._proposal: View | None = None
         self._held_up: tuple[View, Set[int]] | None = None  # a wish, and who would stay: too few to decide
         self._since: float | None = None  # it could be carried out, or was proposed last; None: it cannot be
         self._tries = 0
@@ -93,7 +93,7 @@ class Membership:
         if known is not None:
             self.unlink(known)
         self._links[peer.node] = peer
-        self._wishes.leaving.discard(peer.node)
+        self._changes.leaving.discard(peer.node)
         self._consensus.ask(peer)
         self._consider(now)
 
@@ -102,12 +102,12 @@ class Membership:
         if self._links.get(peer.node) == peer:
             del self._links[peer.node]
             self._ahead.pop(peer.node, None)
-            if self._told.pop(peer.node, None) is not None:
+            if self._reports.pop(peer.node, None) is not None:
                 del self._here[peer.node]
-            self._wishes.leaving &= self.view.lives.keys() | self._links.keys()
+            self._changes.leaving &= self.view.incarnations.keys() | self._links.keys()
         self._consensus.forget(peer)
 
-    def hear_status(
+    def on_status(
         self,
         peer: Origin,
         *,
@@ -128,20 +128,20 @@ class Membership:
         else:
             self._ahead.pop(peer.node, None)
         others = frozenset(evict_requests) - {peer.node}  # its own going would not count as anybody's wish
-        self._told[peer.node] = _Told(view, ready, others, hears, now)
+        self._reports[peer.node] = _Report(view, ready, others, hears, now)
         self._here[peer.node] = peer.incarnation
         if view < self.view.number:
             self.effects.append(Send(peer, pack_message(self.view.news())))
         self._consider(now)
 
-    def hear_vote(self, peer: Origin, message: Vote, now: float) -> None:
+    def on_vote(self, peer: Origin, message: Vote, now: float) -> None:
         """Take in a linked peer's vote or news; PeerError if it is impossible, or from a run with another
         cluster id.
         """
         if isinstance(message, ViewNews):
             self._hear_news(peer, parse_view(message), now)
         else:
-            self._consensus.hear(peer, message)
+            self._consensus.on_message(peer, message)
         self._notice(now)
         self._consider(now)
 
@@ -159,10 +159,10 @@ class Membership:
         """
         unbacked, timing = {}, self._timing
         for node, since in self._ahead.items():
-            waited_s, told = now - since, self._told[node]
-            if waited_s > timing.failure_timeout_s + (0 if told.hears else timing.silence_s):
+            waited_s, report = now - since, self._reports[node]
+            if waited_s > timing.failure_timeout_s + (0 if report.hears else timing.silence_s):
                 unbacked[self._links[node]] = (
-                    f"{name_node(node, self._names)} claims view {told.view} and has not sent it for "
+                    f"{name_node(node, self._names)} claims view {report.view} and has not sent it for "
                     f"{waited_s:.1f} s; the view here is {self.view.number}"
                 )
         for origin in unbacked:
@@ -178,62 +178,62 @@ class Membership:
     @property
     def evict_requests(self) -> Set[int]:
         """The members that this node would evict now."""
-        return self._wishes.evict_requests.keys()
+        return self._changes.evict_requests.keys()
 
     def leaving(self, node: int) -> None:
         """Take a linked node out of the view after its GOODBYE, until it links again."""
-        self._wishes.leaving.add(node)
+        self._changes.leaving.add(node)
 
-    def wish_eviction(self, node: int, words: str, now: float) -> None:
+    def request_eviction(self, node: int, words: str, now: float) -> None:
         """Ask for the eviction of a member; `words` say why. The request stands until it is withdrawn or a
         view shows the eviction; this node acts on it, and reports it, while READY.
         """
-        if node in self.view.lives and node != self.me.node:
-            self._wishes.evict_requests[node] = words
+        if node in self.view.incarnations and node != self.me.node:
+            self._changes.evict_requests[node] = words
             self._consider(now)
 
     def withdraw_eviction(self, node: int) -> None:
         """Withdraw the request to evict that node."""
-        self._wishes.evict_requests.pop(node, None)
+        self._changes.evict_requests.pop(node, None)
 
     def remove(self, node: int, *, forbid: bool) -> None:
         """Remove a node at a person's request, with `forbid` for good; the request stands until a view shows
         it.
         """
-        self._wishes.remove(node, forbid=forbid, view=self.view)
+        self._changes.remove(node, forbid=forbid, view=self.view)
 
     def stop(self, why: str = "") -> None:
         """Leave: this node says GOODBYE, `why` for people, and only votes from now on."""
         self.stopping = True
-        self._wishes.leave(self.me.node, why)
+        self._changes.leave(self.me.node, why)
 
-    def pass_time(self, now: float, *, ready: bool) -> None:
+    def tick(self, now: float, *, ready: bool) -> None:
         """Propose what is due. `ready`: this node is READY."""
         self._ready = ready
-        self._wishes.pass_time(now)
+        self._changes.tick(now)
         self._consider(now)
 
     def explain(self) -> str:
         """Return one sentence on the decision under way and what it waits for; "" if there is none."""
-        view, wish = self.view, self._wish
+        view, proposal = self.view, self._proposal
         if self.me.node in view.forbidden:
             return f"this node was removed for good by view {view.number} and is not admitted again"
         claims = [
-            f"{name_node(node, self._names)} to send view {self._told[node].view}, which it claims"
+            f"{name_node(node, self._names)} to send view {self._reports[node].view}, which it claims"
             for node in self._awaited
-            if node in self._told
+            if node in self._reports
         ]
         if claims:
             return f"the view after {view.number} waits for {', '.join(claims)}"
-        if view.number == 0 and wish is None:
+        if view.number == 0 and proposal is None:
             return self._explain_unfounded()
-        if wish is None:
+        if proposal is None:
             if self.me in view or self.stopping:
                 return "" if self._held_up is None else self._explain_held_up(*self._held_up)
-            return f"a majority of view {view.number} is to admit it: {self._name_all(view.lives)}"
-        what = f"view {wish.number} with {self._name_all(wish.lives)}"
+            return f"a majority of view {view.number} is to admit it: {self._name_all(view.incarnations)}"
+        what = f"view {proposal.number} with {self._name_all(proposal.incarnations)}"
         if self._since is None:
-            away = view.lives.keys() - self._links.keys() - {self.me.node}
+            away = view.incarnations.keys() - self._links.keys() - {self.me.node}
             return f"{what} waits for a majority of view {view.number}: {self._name_all(away)} not linked"
         attempt = self._consensus.attempt
         if attempt is None:
@@ -250,15 +250,17 @@ class Membership:
         if self.stopping:
             return "the cluster has not formed, and this node is stopping"
         bootstrap_expect = self._founders()
-        here, needed = len(self._here.keys() - self._wishes.leaving), bootstrap_expect // 2 + 1
+        here, needed = len(self._here.keys() - self._changes.leaving), bootstrap_expect // 2 + 1
         nodes = f"{here} of {bootstrap_expect} nodes are here"
         if here < needed:
             return f"the cluster has not formed: {nodes}, {needed} are needed"
         return f"the cluster is about to form: {nodes}"
 
-    def _explain_held_up(self, wish: View, staying: Set[int]) -> str:
-        out = (self.view.lives.keys() - wish.lives.keys()) | (wish.forbidden - self.view.forbidden)
-        away, total = wish.lives.keys() - staying, len(wish.members)
+    def _explain_held_up(self, proposal: View, staying: Set[int]) -> str:
+        out = (self.view.incarnations.keys() - proposal.incarnations.keys()) | (
+            proposal.forbidden - self.view.forbidden
+        )
+        away, total = proposal.incarnations.keys() - staying, len(proposal.members)
         words = (
             f"{self._name_all(out)} cannot be taken out yet: {total - len(away)} of {total} members would be "
             f"left to decide anything, too few; start {self._name_all(away)} again"
@@ -272,8 +274,8 @@ class Membership:
     # what to propose, and when
 
     def _consider(self, now: float) -> None:
-        self._wish = self._wanted(now)
-        if self._wish is None:
+        self._proposal = self._wanted(now)
+        if self._proposal is None:
             self._since = None
             self._consensus.abandon()
             return
@@ -284,7 +286,7 @@ class Membership:
             self._since, self._tries = now, 0
         answers = 2 ** min(self._tries - 1, DOUBLINGS_MAX) if self._tries else 0
         if now - self._since >= (answers + self._rank()) * self._timing.turn_s:
-            self._consensus.propose(self._wish)
+            self._consensus.propose(self._proposal)
             self._since = now
             self._tries += 1
 
@@ -295,9 +297,9 @@ class Membership:
         view, here = self.view, self._here
         self._held_up = None
         self._awaited.clear()
-        told = self._told.values()
+        report = self._reports.values()
         if self.stopping or (
-            self._wishes.fulfilled(view, here) and not any(each.evict_requests for each in told)
+            self._changes.fulfilled(view, here) and not any(each.evict_requests for each in report)
         ):
             return None
         if self._claimed is not None and now - self._claimed <= self._timing.failure_timeout_s:
@@ -306,30 +308,30 @@ class Membership:
             return None
         if view.number == 0:
             return self._wanted_bootstrap(now)
-        if self.me.node not in view.lives:
+        if self.me.node not in view.incarnations:
             return None
         here = self._following(now)
-        evict, wishers = self._to_evict(now)
-        wish = self._wishes.next_view(view, here, evict=evict, ready=self._ready, now=now)
-        if wish is not None and self._is_quorum(self._links.keys() | {self.me.node}):
-            staying = here.keys() - self._wishes.leaving
-            if wishers and not wish.quorum(staying - wishers, self._two_nodes):
+        evict, requesters = self._to_evict(now)
+        proposal = self._changes.next_view(view, here, evict=evict, ready=self._ready, now=now)
+        if proposal is not None and self._is_quorum(self._links.keys() | {self.me.node}):
+            staying = here.keys() - self._changes.leaving
+            if requesters and not proposal.quorum(staying - requesters, self._two_nodes):
                 # Nobody is to get the majority by wishing others out, unless they say the same of it. Of
                 # three, who has a majority with this node needs no other's wish.
-                evict = self._own_wishes() | (self._at_odds(now) if len(view.members) > 3 else set())
-                wish = self._wishes.next_view(view, here, evict=evict, ready=self._ready, now=now)
-            if wish is not None and not wish.quorum(staying, self._two_nodes):
-                self._held_up = wish, staying
+                evict = self._own_requests() | (self._at_odds(now) if len(view.members) > 3 else set())
+                proposal = self._changes.next_view(view, here, evict=evict, ready=self._ready, now=now)
+            if proposal is not None and not proposal.quorum(staying, self._two_nodes):
+                self._held_up = proposal, staying
                 # They could never decide anything again: better that all stay whom no person wants out,
-                wish = self._wishes.next_view(view, here, evict=set(), ready=False, now=now)
-                if wish is not None and not wish.quorum(staying, self._two_nodes):
+                proposal = self._changes.next_view(view, here, evict=set(), ready=False, now=now)
+                if proposal is not None and not proposal.quorum(staying, self._two_nodes):
                     # and also those, until there are others who can decide without them.
-                    return self._wishes.next_view(
+                    return self._changes.next_view(
                         view, here, evict=set(), ready=False, removing=False, now=now
                     )
-        return wish
+        return proposal
 
-    def _own_wishes(self) -> set[int]:
+    def _own_requests(self) -> set[int]:
         """Return the members that this node would evict; none unless it is READY."""
         return set(self.evict_requests) if self._ready else set()
 
@@ -340,22 +342,22 @@ class Membership:
         Each of them may be linked to fewer than it takes to decide. Of two that would evict each other, one
         has its way. A member that does not hear this node may well miss others that are there.
         """
-        evict, wishers = self._own_wishes(), set()
-        for node, evict_requests in self._wishes_of_others(now).items():
+        evict, requesters = self._own_requests(), set()
+        for node, evict_requests in self._requests_of_others(now).items():
             if node not in evict:
                 more = {*evict_requests} - evict - {self.me.node}
                 evict |= more
-                wishers |= {node} if more & self.view.lives.keys() else set()
-        return evict, wishers
+                requesters |= {node} if more & self.view.incarnations.keys() else set()
+        return evict, requesters
 
-    def _wishes_of_others(self, now: float) -> dict[int, Set[int]]:
+    def _requests_of_others(self, now: float) -> dict[int, Set[int]]:
         return {
-            node: told.evict_requests
-            for node, told in sorted(self._told.items())
-            if told.hears
-            and told.view == self.view.number
-            and now - told.at <= self._timing.failure_timeout_s
-            and told.ready
+            node: report.evict_requests
+            for node, report in sorted(self._reports.items())
+            if report.hears
+            and report.view == self.view.number
+            and now - report.at <= self._timing.failure_timeout_s
+            and report.ready
             and self._links[node] in self.view
         }
 
@@ -364,9 +366,11 @@ class Membership:
         in most pairs first, of several the one with the highest id. So a member that would evict all others
         goes itself.
         """
-        going = self._own_wishes() | self._wishes.leaving | self._wishes.to_remove
-        wishes = {node: out for node, out in self._wishes_of_others(now).items() if node not in going}
-        odds = {one: {other for other in out if one in wishes.get(other, ())} for one, out in wishes.items()}
+        going = self._own_requests() | self._changes.leaving | self._changes.to_remove
+        requests = {node: out for node, out in self._requests_of_others(now).items() if node not in going}
+        odds = {
+            one: {other for other in out if one in requests.get(other, ())} for one, out in requests.items()
+        }
         out: set[int] = set()
         while any(odds.values()):
             worst = max(odds, key=lambda node: (len(odds[node]), node))
@@ -376,7 +380,7 @@ class Membership:
         return out
 
     def _wanted_bootstrap(self, now: float) -> View | None:
-        nodes = {node: life for node, life in self._here.items() if node not in self._wishes.leaving}
+        nodes = {node: life for node, life in self._here.items() if node not in self._changes.leaving}
         all_here = (
             len(nodes) >= self.bootstrap_expect > 1
         )  # without a list there is no telling who else is about
@@ -397,23 +401,25 @@ class Membership:
         """
         return {self.me.node: self.me.incarnation} | {
             node: self._links[node].incarnation
-            for node, told in self._told.items()
-            if told.hears
-            and told.view >= self.view.number
-            and now - told.at <= self._timing.failure_timeout_s
+            for node, report in self._reports.items()
+            if report.hears
+            and report.view >= self.view.number
+            and now - report.at <= self._timing.failure_timeout_s
         }
 
     def _rank(self) -> int:
         """Return how many linked nodes that could propose the same go first: READY ones, then lower ids."""
         before = 0
         mine = (not self._ready, self.me.node)
-        for node, told in self._told.items():
-            if (self.view.number == 0 or node in self.view.lives) and node not in self._wishes.leaving:
-                before += (not told.ready, node) < mine
+        for node, report in self._reports.items():
+            if (
+                self.view.number == 0 or node in self.view.incarnations
+            ) and node not in self._changes.leaving:
+                before += (not report.ready, node) < mine
         return min(before, RANK_MAX)
 
     def _voters(self) -> Set[int]:
-        return self.view.lives.keys() if self.view.number else self._links.keys() | {self.me.node}
+        return self.view.incarnations.keys() if self.view.number else self._links.keys() | {self.me.node}
 
     def _is_quorum(self, nodes: Set[int]) -> bool:
         if self.view.number == 0:
@@ -425,8 +431,8 @@ class Membership:
     def _hear_news(self, peer: Origin, view: View, now: float) -> None:
         self._consensus.check_successor(view)
         self.check_number(view.number)
-        if self._links.get(peer.node) == peer and peer.node in self._told:
-            self._told[peer.node].view = max(self._told[peer.node].view, view.number)
+        if self._links.get(peer.node) == peer and peer.node in self._reports:
+            self._reports[peer.node].view = max(self._reports[peer.node].view, view.number)
         if view.number == self.view.number and view != self.view:
             words = f"it has another view {view.number} than this node: one of the two lost its votes"
             raise PeerError(RejectCode.VIEW, words)
@@ -443,22 +449,22 @@ class Membership:
         self.view = view
         self._claimed = None
         self._ahead = {
-            node: since for node, since in self._ahead.items() if self._told[node].view > view.number
+            node: since for node, since in self._ahead.items() if self._reports[node].view > view.number
         }
         self._since = None
         self.admitted_in = view.member_since(self.me)
-        self.effects.append(LogEvent("view", f"view {view.number}: {self._name_all(view.lives)}"))
-        told = {
+        self.effects.append(LogEvent("view", f"view {view.number}: {self._name_all(view.incarnations)}"))
+        report = {
             node: each.evict_requests
-            for node, each in sorted(self._told.items())
+            for node, each in sorted(self._reports.items())
             if each.view == before.number
         }
-        self.effects += self._wishes.take_note(
-            before, view, linked=self._links.keys(), told=told, names=self._names, now=now
+        self.effects += self._changes.take_note(
+            before, view, linked=self._links.keys(), told=report, names=self._names, now=now
         )
         news = pack_message(view.news())
         for node, peer in sorted(self._links.items()):
-            if node not in self._told or self._told[node].view < view.number:
+            if node not in self._reports or self._reports[node].view < view.number:
                 self.effects.append(Send(peer, news))
 
     def _name_all(self, nodes: Set[int] | Mapping[int, int]) -> str:

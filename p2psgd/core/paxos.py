@@ -29,7 +29,7 @@ class Attempt:
     """A ballot of this node; `promised` and `accepted` are the nodes that answered."""
 
     ballot: Ballot
-    wish: View
+    proposal: View
     found: Ballot = NO_BALLOT  # the highest acceptance in any promise, and
     value: View | None = None  # its value; in phase 2 the one to accept
     promised: set[int] = field(default_factory=set)
@@ -63,13 +63,13 @@ class Consensus:
         self._round_heard = 0
         self._held: dict[tuple[Origin, type[Message]], tuple[int, Promise | Accepted]] = {}
 
-    def propose(self, wish: View) -> None:
+    def propose(self, proposal: View) -> None:
         """Begin an attempt to decide `wish`, in place of the one under way; a value that may have been
         decided already goes first.
         """
-        assert wish.number == self.votes.view.number + 1, (wish.number, self.votes.view.number)
+        assert proposal.number == self.votes.view.number + 1, (proposal.number, self.votes.view.number)
         ballot = Ballot(max(self.votes.promised.round, self._round_heard) + 1, self._me.node)
-        self.attempt = Attempt(ballot, wish)
+        self.attempt = Attempt(ballot, proposal)
         self._promise(self._me, ballot)
 
     def abandon(self) -> None:
@@ -82,7 +82,7 @@ class Consensus:
         attempt, view = self.attempt, self.votes.view
         if attempt is None or self._me.node not in attempt.promised:
             return
-        if view.number and peer.node not in view.lives:
+        if view.number and peer.node not in view.incarnations:
             return
         number, ballot = view.number + 1, attempt.ballot
         if not attempt.accepting:
@@ -105,7 +105,7 @@ class Consensus:
         self._held.pop((peer, Promise), None)
         self._held.pop((peer, Accepted), None)
 
-    def hear(self, peer: Origin, message: Prepare | Promise | Accept | Accepted) -> None:
+    def on_message(self, peer: Origin, message: Prepare | Promise | Accept | Accepted) -> None:
         """Take in a linked peer's message; PeerError if it is impossible."""
         view, highest = self.votes.view, min(ROUND_MAX, self.votes.promised.round + ROUNDS_SKIPPED_MAX)
         if message.round > highest:
@@ -116,7 +116,7 @@ class Consensus:
             self._send(peer, view.news())
         if message.view != view.number + 1:
             return  # late, or the news of the view between have not come yet
-        if view.number and peer.node not in view.lives:
+        if view.number and peer.node not in view.incarnations:
             return  # it has no vote, and what it says that it accepted was never counted
         ballot = Ballot(message.round, message.node)
         match message:
@@ -221,7 +221,7 @@ class Consensus:
             self._ask_all()
         if self._me.node in attempt.promised and self._quorum(attempt.promised):
             attempt.accepting = True
-            attempt.value = attempt.value or attempt.wish
+            attempt.value = attempt.value or attempt.proposal
             self._ask_all()
             self._accept(self._me, attempt.ballot, attempt.value)
 

@@ -49,7 +49,7 @@ class PendingChanges:
 
     def remove(self, node: int, *, forbid: bool, view: View) -> None:
         """Remove a node at a person's request, which stands until a view shows it."""
-        if forbid or node in view.lives:
+        if forbid or node in view.incarnations:
             self._removals[node] = forbid or self._removals.get(node, False)
 
     @property
@@ -57,7 +57,7 @@ class PendingChanges:
         """The nodes that a person wants out."""
         return self._removals.keys()
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Forget evictions of long ago."""
         if not self._evictions:
             return
@@ -69,7 +69,8 @@ class PendingChanges:
         go.
         """
         return (
-            not (self._removals or self.evict_requests or self.leaving) and here.items() <= view.lives.items()
+            not (self._removals or self.evict_requests or self.leaving)
+            and here.items() <= view.incarnations.items()
         )
 
     def next_view(
@@ -87,23 +88,25 @@ class PendingChanges:
         `here`: incarnations of the linked nodes, this one included. `evict`: members that READY members would
         evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals.
         """
-        back = {node for node, life in here.items() if life > view.lives.get(node, life)}
+        back = {node for node, life in here.items() if life > view.incarnations.get(node, life)}
         wanted_out = self._removals if removing else {}
-        remove = (wanted_out.keys() | evict - back) & view.lives.keys()
+        remove = (wanted_out.keys() | evict - back) & view.incarnations.keys()
         if ready:
-            remove |= self.leaving & view.lives.keys()
+            remove |= self.leaving & view.incarnations.keys()
         for_good = {node for node, forbid in wanted_out.items() if forbid} - view.forbidden
         forbid = set(sorted(for_good)[: MEMBERS_MAX - len(view.forbidden)])
         out = remove | self._removals.keys() | self.leaving | view.forbidden
         renewed = {
-            node: life for node, life in here.items() if node not in out and view.lives.get(node, life) < life
+            node: life
+            for node, life in here.items()
+            if node not in out and view.incarnations.get(node, life) < life
         }
-        joiners = sorted(here.keys() - out - view.lives.keys() - self._held_off(now))
+        joiners = sorted(here.keys() - out - view.incarnations.keys() - self._held_off(now))
         admit = renewed | {node: here[node] for node in joiners[: MEMBERS_MAX - len(view.members)]}
         if not admit and not remove and not forbid:
             return None
-        wish = view.replace(admit, remove, forbid)
-        return wish if wish.members else None
+        proposal = view.replace(admit, remove, forbid)
+        return proposal if proposal.members else None
 
     def take_note(
         self,
@@ -120,25 +123,27 @@ class PendingChanges:
         """
         notes = []
         if before.number:
-            gone = sorted(before.lives.keys() - view.lives.keys())
+            gone = sorted(before.incarnations.keys() - view.incarnations.keys())
             for node in gone:
-                wishers = [
+                requesters = [
                     name_node(each, names) for each, evict_requests in told.items() if node in evict_requests
                 ]
-                notes.append(self._part(node, view, name_node(node, names), wishers, now))
+                notes.append(self._part(node, view, name_node(node, names), requesters, now))
             for node, incarnation in view.members:
-                if before.lives.get(node) != incarnation:
+                if before.incarnations.get(node) != incarnation:
                     words = f"{name_node(node, names)} was admitted by view {view.number}"
                     notes.append(LogEvent("admitted", words, node))
-        same = before.lives.items() & view.lives.items()
+        same = before.incarnations.items() & view.incarnations.items()
         self.evict_requests = {
-            node: why for node, why in self.evict_requests.items() if (node, view.lives.get(node)) in same
+            node: why
+            for node, why in self.evict_requests.items()
+            if (node, view.incarnations.get(node)) in same
         }
-        self.leaving &= view.lives.keys() | linked
+        self.leaving &= view.incarnations.keys() | linked
         self._removals = {
             node: forbid
             for node, forbid in self._removals.items()
-            if node in view.lives or (forbid and node not in view.forbidden)
+            if node in view.incarnations or (forbid and node not in view.forbidden)
         }
         return notes
 
@@ -146,7 +151,7 @@ class PendingChanges:
         backoff_s = self._timing.backoff_s
         return {node for node, past in self._evictions.items() if now - past.at < backoff_s(past.times)}
 
-    def _part(self, node: int, view: View, name: str, wishers: list[str], now: float) -> LogEvent:
+    def _part(self, node: int, view: View, name: str, requesters: list[str], now: float) -> LogEvent:
         if node in view.forbidden:
             return LogEvent("removed", f"{name} was removed for good by view {view.number}", node)
         if node in self._removals:
@@ -158,6 +163,6 @@ class PendingChanges:
         past = self._evictions.get(node)
         self._evictions[node] = _Eviction(1 if past is None else past.times + 1, now)
         why = self.evict_requests.get(node, "another member asked for it")
-        if node not in self.evict_requests and wishers:
-            why = f"{', '.join(wishers[:NAMED_MAX])} asked for it; see the events there"
+        if node not in self.evict_requests and requesters:
+            why = f"{', '.join(requesters[:NAMED_MAX])} asked for it; see the events there"
         return LogEvent("evicted", f"{name} was evicted by view {view.number}: {why}", node)

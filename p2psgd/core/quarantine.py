@@ -150,7 +150,7 @@ class Quarantine:
         self._timing = timing
         self.rebuild: Rebuild | None = None  # while the node is REPAIRING, work for every turn
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Advance the scrub, and quarantine the weights if it finds them wrong; stop waiting for a silent
         disk.
         """
@@ -159,7 +159,7 @@ class Quarantine:
             self.rebuild = None
         elif self.rebuild is None and now - self._node.quarantined_at > limit_s:
             self._give_up(f"reading the checkpoint has taken {limit_s:.0f} s", now)
-        result = self._scanner.pass_time(now)
+        result = self._scanner.tick(now)
         if result is None:
             return
         self._counters.scrubs += 1
@@ -167,12 +167,12 @@ class Quarantine:
             return
         self._counters.quarantines += 1
         words = "the weights in memory differ from what was applied: bad memory, or a bug"
-        self._out.order(Alert(f"{words}; nothing is sent until they are right again"))
-        self._out.order(LogEvent("quarantine", words))
+        self._out.emit(Alert(f"{words}; nothing is sent until they are right again"))
+        self._out.emit(LogEvent("quarantine", words))
         self._node.quarantine(now)
         self.rebuild = None
         self._server.withdraw()
-        self._out.order(ReadCheckpoint())
+        self._out.emit(ReadCheckpoint())
 
     def checkpoint_read(self, event: CheckpointRead, now: float) -> None:
         """Begin the rebuild from the checkpoint that was read, unless a snapshot has come first."""
@@ -210,13 +210,13 @@ class Quarantine:
         self._node.release()
         self._counters.mendings += 1
         words = f"the weights were rebuilt from the last checkpoint and {rebuild.applied} updates since"
-        self._out.order(LogEvent("mended", f"{words}: {damage}"))
-        self._out.order(Reload())
+        self._out.emit(LogEvent("mended", f"{words}: {damage}"))
+        self._out.emit(Reload())
         self.rebuild = None
 
     def _give_up(self, why: str, now: float) -> None:
         self.rebuild = None
         self._node.give_up_repair(now)
-        self._out.order(
+        self._out.emit(
             LogEvent("quarantine", f"the weights cannot be rebuilt from the checkpoint and the log: {why}")
         )

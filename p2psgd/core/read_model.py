@@ -236,7 +236,7 @@ def _member(replica: Replica, member: Origin, now: float) -> MemberView:
 
 def _relay(replica: Replica, member: Origin, silent_s: float) -> str:
     """Return which linked peer passes on what comes from a member that is not linked, if it is heard of."""
-    relays = (replica.receiver.relays.get(member.node), replica.acks.teller(member))
+    relays = (replica.receiver.relays.get(member.node), replica.acks.reporter(member))
     linked = [each for each in relays if each is not None and each != member and each in replica.peers]
     return (
         replica.cluster.name_of(linked[0]) if linked and silent_s <= replica.timing.failure_timeout_s else ""

@@ -67,7 +67,7 @@ class JoinProgress(Lifecycle[Readiness]):
         self._me = me
         self._since: int | None = None  # the view that took this life in
         self._alone_until = now + timing.failure_timeout_s
-        self._tellers: dict[Origin, Origin] = {}  # by member: who told that it knows that view,
+        self._reporters: dict[Origin, Origin] = {}  # by member: who told that it knows that view,
         self._targets: dict[Origin, dict[Origin, int]] = {}  # and what each of those had applied
 
     @property
@@ -101,11 +101,13 @@ class JoinProgress(Lifecycle[Readiness]):
                 self.move(Readiness.OUTSIDE)
         if admitted_in is None or self.ready:
             return
-        gone = {member for member in self._tellers if member not in view}
+        gone = {member for member in self._reporters if member not in view}
         for member in gone:
-            del self._tellers[member]
-        again = any(member.node in view.lives for member in gone)  # what it had is for its new life to tell
-        if not self.passed or again or any(teller not in view for teller in self._tellers.values()):
+            del self._reporters[member]
+        again = any(
+            member.node in view.incarnations for member in gone
+        )  # what it had is for its new life to tell
+        if not self.passed or again or any(reporter not in view for reporter in self._reporters.values()):
             self._try_barrier(view, admitted_in, acks)
         if self.passed and self._has_all(view, peers, frontier):
             self.move(Readiness.COMPLETE)
@@ -113,35 +115,35 @@ class JoinProgress(Lifecycle[Readiness]):
     def _try_barrier(self, view: View, admitted_in: int, acks: Acknowledgements) -> None:
         if self.state is not Readiness.BARRIER:
             self.move(Readiness.BARRIER)
-        self._tellers = {}
+        self._reporters = {}
         others = [] if admitted_in == FOUNDED else [each for each in view.members if each != self._me]
         for member in others:
-            teller = acks.teller(member)
-            if teller is not None and teller in view and acks.view(member) >= admitted_in:
-                self._tellers[member] = teller
-        self.absent = [member for member in others if member not in self._tellers]
+            reporter = acks.reporter(member)
+            if reporter is not None and reporter in view and acks.view(member) >= admitted_in:
+                self._reporters[member] = reporter
+        self.absent = [member for member in others if member not in self._reporters]
         passed = not self.absent
         if passed:
             self.move(Readiness.CATCHING_UP)
-            self._targets = {teller: acks.all_applied(teller) for teller in self._tellers.values()}
+            self._targets = {reporter: acks.all_applied(reporter) for reporter in self._reporters.values()}
 
     def _has_all(self, view: View, peers: Mapping[Origin, Peer], frontier: Frontier) -> bool:
-        tellers = set(self._tellers.values())
-        return all(frontier.dominates(self._target(teller, peers)) for teller in tellers) and not any(
-            lacks_floor(peer, frontier) for peer in peers.values() if peer.origin in view
+        reporters = set(self._reporters.values())
+        return all(frontier.dominates(self._target(reporter, peers)) for reporter in reporters) and not any(
+            lacks_trimmed(peer, frontier) for peer in peers.values() if peer.origin in view
         )
 
-    def _target(self, teller: Origin, peers: Mapping[Origin, Peer]) -> dict[Origin, int]:
+    def _target(self, reporter: Origin, peers: Mapping[Origin, Peer]) -> dict[Origin, int]:
         """Return what a reporter had applied then. In a dense ring no more than it has now: with damaged
         weights it may have taken those of an earlier round, and nobody has more of that.
         """
-        target, peer = self._targets[teller], peers.get(teller)
+        target, peer = self._targets[reporter], peers.get(reporter)
         if RING in target and peer is not None:
             return {RING: min(target[RING], peer.has(RING))}
         return target
 
 
-def lacks_floor(peer: Peer, frontier: Frontier) -> bool:
+def lacks_trimmed(peer: Peer, frontier: Frontier) -> bool:
     """Return whether the peer's log no longer holds something that this node lacks."""
     return bool(peer.ahead) and any(
         row.trimmed_to > frontier.sequence(origin) for origin, row in peer.ahead.items()

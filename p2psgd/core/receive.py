@@ -47,17 +47,17 @@ class Applier:
         frame, own = pack_frame(FrameType.UPDATE, bytes(body)), origin == self._state.me
         warning = self._state.apply(origin, header, words, frame)
         if own:
-            self._out.order(Persist(frame))
+            self._out.emit(Persist(frame))
         if warning is not None:
             sentence = warning.describe(self._state.spec)
-            self._out.order(Shutdown(sentence) if warning.fatal else Alert(sentence))
+            self._out.emit(Shutdown(sentence) if warning.fatal else Alert(sentence))
         self._tally.bytes_applied += len(frame)
         if own:
             self._tally.indices_sent += header.count
             self._tally.own_bytes += len(frame)
         else:
             self._tally.applied += 1
-            self._out.order(Deliver(body))
+            self._out.emit(Deliver(body))
         return len(frame)
 
     def apply_own(self, made: OwnUpdateMade) -> None:
@@ -146,7 +146,7 @@ class Receiver:
         words = codec.decode(payload, header.count, state.spec.coordinates)
         if state.digest_after(origin, words, header.magnitude) != header.digest:
             sentence = f"update {header.sequence} of {self._cluster.name_of(origin)} does not fit its digest"
-            self._out.order(Alert(sentence))
+            self._out.emit(Alert(sentence))
             raise PeerError(RejectCode.DIGEST, sentence)
         frame_bytes = self._applier.apply(origin, header, words, body)
         self._lacked_bytes = 0
@@ -180,7 +180,7 @@ class Receiver:
             raise PeerError(RejectCode.IDENTITY, words)
         if given.body != body:
             sentence = f"update {sequence} of this node came back other than it was made"
-            self._out.order(Alert(sentence))
+            self._out.emit(Alert(sentence))
             raise PeerError(RejectCode.DIGEST, sentence)
 
     def _make_room(self, body_bytes: int) -> bool:
@@ -225,7 +225,7 @@ class Receiver:
         peer.view, peer.ready, peer.loop_lag_ms = status.view, status.ready, status.loop_lag_ms
         # Of others only members are believed, and no more than that they know the view known here.
         confirmed = status.confirmed if peer.origin in view else []
-        self._cluster.acks.hear(
+        self._cluster.acks.on_status(
             peer.origin,
             status.rows,
             status.view,
@@ -235,7 +235,7 @@ class Receiver:
             view_max=view.number,
         )
         self._acks_are_new = True
-        self._cluster.membership.hear_status(
+        self._cluster.membership.on_status(
             peer.origin,
             view=status.view,
             ready=status.ready,
@@ -248,7 +248,7 @@ class Receiver:
         if first or peer.has(self._cluster.me) > acknowledged:
             peer.acknowledged = now
             self._tally.acknowledged = max(self._tally.acknowledged, peer.has(self._cluster.me))
-        self._congestion.hear(peer)
+        self._congestion.update(peer)
         self.ask_for_all(peer, now)
         self._log_sender.follow(peer)
         self._log_sender.push(peer, now)
@@ -263,7 +263,7 @@ class Receiver:
             elif row.sequence == applied and row.digest != digest:
                 who = self._cluster.name_of(origin)
                 words = f"{peer.name} and this node differ in their digest of {who} at update {applied}"
-                self._out.order(Alert(words))
+                self._out.emit(Alert(words))
                 raise PeerError(RejectCode.DIGEST, words)
         own = ahead.get(self._cluster.me)
         if own is not None and not self._given.agrees(own.sequence, own.digest):
@@ -308,4 +308,4 @@ class Receiver:
                 origin, last, peer, frontier=frontier, peers=self._cluster.peers, now=now
             )
             if need is not None:
-                self._out.say(peer, need)
+                self._out.send_message(peer, need)

@@ -221,7 +221,7 @@ class Replica:
             retention=self.retention,
             taking=self.fetch.taking,
             status_sender=self.status_sender,
-            upkeep=self._eviction,
+            eviction=self._eviction,
             counters=self.counters,
             out=self.out,
         )
@@ -356,7 +356,7 @@ class Replica:
             if peer.ready and peer.status
         }
 
-    def has_told_view(self, peer: Origin) -> bool:
+    def has_reported_view(self, peer: Origin) -> bool:
         """Whether this linked peer has told which view it knows."""
         known = self.peers.get(peer)
         return known is not None and known.view > 0
@@ -412,13 +412,13 @@ class Replica:
         peer.last_seen = now
         try:
             if peer.state is PeerState.BARRED:
-                self._barring.hear(peer, message, now)
+                self._barring.on_message(peer, message, now)
             else:
                 self._take_in(peer, message, now)
         except PeerError as error:
             if error.code is RejectCode.SNAPSHOT:
                 self.fetch.refused(peer.origin, now)
-            self.out.order(Drop(peer.origin, error.code, error.details))
+            self.out.emit(Drop(peer.origin, error.code, error.details))
 
     def _take_in(  # noqa: PLR0912 (one case a message)
         self, peer: Peer, message: PeerMessage, now: float
@@ -430,14 +430,14 @@ class Replica:
             case PeerStatus():
                 self.receiver.status(peer, message, now)
                 if self.ring is not None:
-                    self.ring.hear_status(peer, message, now)
+                    self.ring.on_status(peer, message, now)
             case Fetch():
                 self.log_sender.serve(peer, message, now)
             case Trimmed():
                 origin = Origin(message.node, message.incarnation)
                 self.repair.note_trimmed(origin, peer.origin, message.trimmed_to)
             case Prepare() | Promise() | Accept() | Accepted() | ViewNews():
-                self.membership.hear_vote(peer.origin, message, now)
+                self.membership.on_vote(peer.origin, message, now)
             case Goodbye():
                 peer.leave()
                 self.membership.leaving(peer.origin.node)
@@ -453,7 +453,7 @@ class Replica:
             case RingBegin() | RingUpdate() | RingBucket() | RingChunk():
                 if self.ring is None:
                     raise PeerError(RejectCode.RING, "a frame of a ring came in a run that has none")
-                self.ring.hear(peer, message, now)
+                self.ring.on_message(peer, message, now)
             case _:
                 assert_never(message)
 
@@ -561,7 +561,7 @@ class Replica:
             self.ring.leave(now)
         self.status_sender.send_to_all(now, always=True)
         for peer in self.peers.values():
-            self.out.say(peer, Goodbye(sequence=self.sequence))
+            self.out.send_message(peer, Goodbye(sequence=self.sequence))
 
     # -- time
 
@@ -606,19 +606,19 @@ class Replica:
             silent_s = now - peer.last_seen
             if silent_s > silence_s:
                 words = f"nothing came from {peer.name} for {silent_s:.0f} s"
-                self.out.order(Drop(peer.origin, RejectCode.SILENT, words))
+                self.out.emit(Drop(peer.origin, RejectCode.SILENT, words))
             elif now >= peer.status_due:
                 self.status_sender.send(peer, now)
-        self._barring.pass_time(now)
+        self._barring.tick(now)
         for peer_ahead, words in self.membership.take_unbacked(now).items():
-            self.out.order(Drop(peer_ahead, RejectCode.VIEW, words))
+            self.out.emit(Drop(peer_ahead, RejectCode.VIEW, words))
         if self.ring is not None:
-            self.ring.pass_time(now)
+            self.ring.tick(now)
         self._eviction.look({} if self.ring is None else self.ring.late, now)
-        self.membership.pass_time(now, ready=self.ready)
-        self._quarantine.pass_time(now)
+        self.membership.tick(now, ready=self.ready)
+        self._quarantine.tick(now)
         self._checkpoints.try_begin()
-        self.server.pass_time(now)
-        self.fetch.pass_time(now, full=self.receiver.lacks_room())
+        self.server.tick(now)
+        self.fetch.tick(now, full=self.receiver.lacks_room())
         self.repair.clean(self.frontier, self.peers)
         self.acks.keep({*self.membership.view.members, *self.peers})

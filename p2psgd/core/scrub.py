@@ -218,7 +218,7 @@ class SliceScanner:
             self._scrub = None
         self.scrub_due, self._at_once = now, True
 
-    def pass_time(self, now: float) -> bool | None:
+    def tick(self, now: float) -> bool | None:
         """Scrub one slice, if it is time; return the result once the scrub is whole."""
         if self._scrub is None:
             if now < self.scrub_due:

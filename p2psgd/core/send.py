@@ -34,7 +34,7 @@ class Outbound:
         self._effects: list[Effect] = []
         self._turn_is_wanted = self._turn_is_ordered = False
 
-    def order(self, effect: Effect) -> None:
+    def emit(self, effect: Effect) -> None:
         """Collect an effect."""
         self._effects.append(effect)
 
@@ -62,7 +62,7 @@ class Outbound:
         if had_credit and peer.credit <= 0:
             self._effects.append(ReportDrained(peer.origin))
 
-    def say(self, peer: Peer, message: Message) -> None:
+    def send_message(self, peer: Peer, message: Message) -> None:
         """Send a control message to a peer."""
         self.send(peer, pack_message(message))
 
@@ -135,7 +135,7 @@ class LogSender:
                 frame = self._frame(origin, cursor)
                 if frame is None:
                     trimmed_to = max(self._state.log.trimmed_to(origin), cursor.next)
-                    self._outbound.say(
+                    self._outbound.send_message(
                         peer, Trimmed(node=origin.node, incarnation=origin.incarnation, trimmed_to=trimmed_to)
                     )
                     if cursor.last is None:
@@ -165,7 +165,7 @@ class LogSender:
                 parse_update(memoryview(frame)[PREFIX.size :], self._state.spec.coordinates)
             except PeerError as error:
                 words = f"update {cursor.next} of {origin.node:016x} has changed in the log's memory: {error}"
-                self._outbound.order(Alert(words))
+                self._outbound.emit(Alert(words))
                 return None
         return frame
 
@@ -326,8 +326,8 @@ class Congestion:
             self._made.pop()
         self._made.append((steps, sequence))
 
-    def hear(self, peer: Peer) -> None:
-        """A peer has told what it has applied."""
+    def update(self, peer: Peer) -> None:
+        """Judge anew whether a peer follows us, after its STATUS."""
         peer.caught_up |= not self._is_far_behind(peer)
 
     def is_general(self, peers: Iterable[Peer], since: float) -> bool:

@@ -227,14 +227,14 @@ class SnapshotFetch:
         self._out = out
         self._behind_since: float | None = None  # in a dense ring: others have what this node lacks
 
-    def pass_time(self, now: float, *, full: bool) -> None:
+    def tick(self, now: float, *, full: bool) -> None:
         """Ask for a snapshot if one is needed; give up on a donor that has stopped. `full`: the log has no
         room for what comes next.
         """
         slow = self.taking.overdue(now)
         if slow is not None:  # a new link begins anew, without what may still come on this one
             words = f"{self._cluster.name_of(slow)} has sent nothing of its snapshot for two failure timeouts"
-            self._out.order(Drop(slow, RejectCode.SLOW, words))
+            self._out.emit(Drop(slow, RejectCode.SLOW, words))
             self.taking.end(now, avoid_s=self._cluster.timing.failure_timeout_s)
         if self.taking.donor is not None:
             return
@@ -265,7 +265,7 @@ class SnapshotFetch:
         )
         if donor is not None and donor.credit > 0:
             self.taking.ask(donor.origin, now)
-            self._out.say(donor, SnapshotRequest(view=self._cluster.membership.view.number))
+            self._out.send_message(donor, SnapshotRequest(view=self._cluster.membership.view.number))
         elif self.taking.hopeless(now) and not self._server.serving and not self._node.ready:
             self._abandon()
 
@@ -301,7 +301,7 @@ class SnapshotFetch:
                 words += "; after a restart it continues from its checkpoint"
             else:
                 words += ", and there is no usable checkpoint; after a restart it begins anew"
-            self._out.order(Shutdown(words, again=True))
+            self._out.emit(Shutdown(words, again=True))
             return
         lost = self.taking.least_loss
         self.taking.need_none()
@@ -310,8 +310,8 @@ class SnapshotFetch:
             f"{lost} updates that only this node had applied are lost: no log holds them any "
             "more, and no linked node has them. After a restart this node joins anew"
         )
-        self._out.order(LogEvent("abandoned", words))
-        self._out.order(Shutdown(words, again=True, abandon=True))
+        self._out.emit(LogEvent("abandoned", words))
+        self._out.emit(Shutdown(words, again=True, abandon=True))
 
     def begin(self, peer: Peer, start: SnapshotStart, now: float) -> None:
         """Take in the donor's announcement; PeerError if it is impossible."""
@@ -404,7 +404,7 @@ class SnapshotFetch:
         try:
             caught_up = adoption.turn()
         except LookupError as error:
-            self._out.order(Alert(f"a snapshot could not be taken: {error}"))
+            self._out.emit(Alert(f"a snapshot could not be taken: {error}"))
             self.taking.end(now)
             self.taking.rest(now + self._cluster.timing.gone_s)  # another one would fare no better
             return False
@@ -422,19 +422,19 @@ class SnapshotFetch:
         wrong = adoption.finish(damaged=self._node.quarantined)
         if 0 < sequence < frontier.sequence(RING) and number >= frontier.round:
             words = f"round {number} as completed here is discarded: the others repeated it without this node"
-            self._out.order(LogEvent("given up", words))
+            self._out.emit(LogEvent("given up", words))
         self._server.replaced()
         self.taking.taken()
         if wrong:
-            self._out.order(LogEvent("mended", wrong))
+            self._out.emit(LogEvent("mended", wrong))
         self._counters.snapshots_taken += 1
         self._counters.reapplied += adoption.applied_again
         words = f"took a snapshot from {self._cluster.name_of(donor)}"
         if adoption.applied_again:
             words += f" and applied {adoption.applied_again} updates again that it lacked"
-        self._out.order(LogEvent("snapshot taken", words, donor.node))
+        self._out.emit(LogEvent("snapshot taken", words, donor.node))
         self._node.release()
-        self._out.order(Reload())
+        self._out.emit(Reload())
 
     def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
         """Alert that this node or the snapshot is wrong; the scrub shows whether it is this node."""
@@ -442,7 +442,7 @@ class SnapshotFetch:
         who = self._cluster.name_of(origin)
         donor_name = self._cluster.name_of(donor)
         words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
-        self._out.order(Alert(f"{words}: it is refused, and the weights here are looked at anew"))
+        self._out.emit(Alert(f"{words}: it is refused, and the weights here are looked at anew"))
         self._scanner.scrub_soon(now)
         return words
 

@@ -61,7 +61,7 @@ class SnapshotServer:
         elif self._scanner.copying or any(other.feed is not None for other in self._cluster.peers.values()):
             words = BUSY
         if words:
-            self._out.say(peer, SnapshotEnd(reason=words, tail=0))
+            self._out.send_message(peer, SnapshotEnd(reason=words, tail=0))
             return
         self._asker = peer.origin
         self._scanner.begin_copy(lambda coordinates, rows: self._feed(coordinates, rows, now))
@@ -71,7 +71,7 @@ class SnapshotServer:
         self._scanner.abort()
         for peer in self._cluster.peers.values():
             if peer.feed is not None or peer.origin == self._asker:
-                self._out.say(peer, SnapshotEnd(reason=INCOMPLETE, tail=0))
+                self._out.send_message(peer, SnapshotEnd(reason=INCOMPLETE, tail=0))
                 if peer.feed is not None:
                     peer.feed.close()
                     peer.end_feed()
@@ -96,7 +96,7 @@ class SnapshotServer:
         self._counters.snapshots_given += 1
         size = feed.bytes_total / 1e6
         words = f"giving {peer.name} a snapshot of {size:.1f} MB"
-        self._out.order(LogEvent("snapshot given", words, peer.origin.node))
+        self._out.emit(LogEvent("snapshot given", words, peer.origin.node))
         self._log_sender.push(peer, now)
 
     def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
@@ -110,19 +110,19 @@ class SnapshotServer:
         peers = self._cluster.peers
         return self._asker in peers or any(peer.feed is not None for peer in peers.values())
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Drop peers that take nothing of the snapshot they asked for."""
         for peer in self._cluster.peers.values():
             if peer.feed is not None and now - peer.feed.moved > self._cluster.timing.silence_s:
                 words = f"{peer.name} has taken nothing of its snapshot for {now - peer.feed.moved:.0f} s"
-                self._out.order(Drop(peer.origin, RejectCode.SLOW, words))
+                self._out.emit(Drop(peer.origin, RejectCode.SLOW, words))
 
     def replaced(self) -> None:
         """Drop the copy under way, since the weights were replaced."""
         self._scanner.abort()
         asker, self._asker = self._cluster.peers.get(self._asker) if self._asker else None, None
         if asker is not None:
-            self._out.say(asker, SnapshotEnd(reason=BUSY, tail=0))
+            self._out.send_message(asker, SnapshotEnd(reason=BUSY, tail=0))
 
     def forget(self, peer: Peer) -> None:
         """Forget what was for `peer`, whose link is gone."""

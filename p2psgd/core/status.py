@@ -10,7 +10,7 @@ from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
-from p2psgd.core.readiness import lacks_floor
+from p2psgd.core.readiness import lacks_trimmed
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.core.view import View
@@ -41,7 +41,7 @@ def pack_status(
     heard = [peer for peer in peers.values() if peer.status is not None and peer.last_seen >= heard_since]
     told, confirmed = [], {}
     for peer in sorted(heard, key=lambda peer: peer.origin):  # of a node that is there twice its newest life
-        vouched = peer.origin in view and not lacks_floor(peer, state.frontier)
+        vouched = peer.origin in view and not lacks_trimmed(peer, state.frontier)
         confirmed[peer.origin.node] = ConfirmedRow(*peer.origin, peer.view if vouched else 0)
         if vouched and peer.status is not None:
             told.append(peer.status)

@@ -47,7 +47,7 @@ class View:
             object.__setattr__(self, "since", (self.number,) * len(self.members))
 
     @cached_property
-    def lives(self) -> Mapping[int, int]:
+    def incarnations(self) -> Mapping[int, int]:
         """The incarnation of each member, by node."""
         return dict(self.members)
 
@@ -56,7 +56,7 @@ class View:
         return self.since[self.members.index(origin)] if origin in self else None
 
     def __contains__(self, origin: Origin) -> bool:
-        return self.lives.get(origin.node) == origin.incarnation
+        return self.incarnations.get(origin.node) == origin.incarnation
 
     def quorum(self, nodes: Set[int], two_nodes: str) -> bool:
         """Return whether the members among `nodes` may decide the next view; any two such sets overlap.
@@ -70,15 +70,15 @@ class View:
 
     def is_majority(self, nodes: Set[int]) -> bool:
         """Return whether the members among `nodes` are more than half."""
-        return 2 * len(nodes & self.lives.keys()) > len(self.members)
+        return 2 * len(nodes & self.incarnations.keys()) > len(self.members)
 
     def replace(self, admit: Mapping[int, int], remove: Set[int], forbid: Set[int]) -> View:
         """Return the next view: `admit` (incarnation by node) added or renewed, `remove` and `forbid` taken
         out.
         """
         gone = remove | forbid
-        lives = {**self.lives, **admit}
-        members = tuple(sorted(Origin(*life) for life in lives.items() if life[0] not in gone))
+        incarnations = {**self.incarnations, **admit}
+        members = tuple(sorted(Origin(*life) for life in incarnations.items() if life[0] not in gone))
         cluster_id = self.cluster_id if self.number else _cluster_id_of(members)
         stayed = {each: number for each, number in self._rows() if each.node not in admit}
         since = tuple(stayed.get(each, self.number + 1) for each in members)
@@ -124,7 +124,7 @@ def parse_view(message: Accept | Promise | ViewNews) -> View:
         raise PeerError(
             RejectCode.MESSAGE, f"view {view.number} has a member with an incarnation above {INCARNATION_MAX}"
         )
-    if forbidden & view.lives.keys():
+    if forbidden & view.incarnations.keys():
         raise PeerError(RejectCode.MESSAGE, f"view {view.number} has a member that it forbids")
     if view.number == 1 and view.cluster_id != _cluster_id_of(members):
         raise PeerError(RejectCode.MESSAGE, "view 1 has a cluster id that does not follow from its members")

@@ -9,7 +9,7 @@ from p2psgd.core.effects import LogEvent, Send, Shutdown
 from p2psgd.core.eviction import Eviction
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
-from p2psgd.core.readiness import JoinProgress, lacks_floor
+from p2psgd.core.readiness import JoinProgress, lacks_trimmed
 from p2psgd.core.retention import Retention
 from p2psgd.core.send import Outbound
 from p2psgd.core.snapshot_fetch import FetchProgress
@@ -37,7 +37,7 @@ class ViewChange:
         retention: Retention,
         taking: FetchProgress,
         status_sender: StatusSender,
-        upkeep: Eviction,
+        eviction: Eviction,
         counters: Counters,
         out: Outbound,
     ) -> None:
@@ -48,7 +48,7 @@ class ViewChange:
         self._retention = retention
         self._taking = taking
         self._status_sender = status_sender
-        self._eviction = upkeep
+        self._eviction = eviction
         self._counters = counters
         self._out = out
         self._view = cluster.membership.view
@@ -68,7 +68,7 @@ class ViewChange:
                 if peer is not None and peer.credit > -VOTES_OVERDRAFT_BYTES:  # else asked again later
                     self._out.send(peer, effect.frame)
             else:
-                self._out.order(effect)
+                self._out.emit(effect)
         before = self._view
         changed = membership.view is not before
         if changed:
@@ -91,7 +91,7 @@ class ViewChange:
         ready = self._node.ready
         if ready != self._was_ready and not membership.stopping:
             self._was_ready = ready
-            self._out.order(
+            self._out.emit(
                 LogEvent("ready", "this node is ready")
                 if ready
                 else LogEvent("unready", f"this node is not ready: {self.explain()}")
@@ -117,7 +117,7 @@ class ViewChange:
         absent = ", ".join(map(self._cluster.name_of, self._joining.absent[:3]))
         if absent:
             return f"waiting for {absent} to learn that this node is back, or to be removed"
-        if any(lacks_floor(peer, frontier) for peer in self._cluster.peers.values()):
+        if any(lacks_trimmed(peer, frontier) for peer in self._cluster.peers.values()):
             return "waiting for a member that can give a snapshot"
         lacking = (
             sum(max(0, row.sequence - frontier.sequence(origin)) for origin, row in peer.ahead.items())
@@ -144,4 +144,4 @@ class ViewChange:
             advice = (
                 "to join as another node it needs a new --state, and over TLS a certificate under a new name"
             )
-            self._out.order(Shutdown(f"{words}: {advice}", again=False))
+            self._out.emit(Shutdown(f"{words}: {advice}", again=False))

@@ -184,7 +184,7 @@ class Taken:
     fetch: Fetch
     since: float
     used: int | None = None  # what was added to how often it was used,
-    mini_batches: int = 0  # to go out with the send after so many
+    steps: int = 0  # to go out with the send after so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Turn:
 
         def count() -> None:
             if first.used is None:
-                first.mini_batches = self._link.steps
+                first.steps = self._link.steps
                 first.used = self._count_as_used(deal)
 
         self._done_waiting()
@@ -278,7 +278,7 @@ class Turn:
             each.fetch.give_up()
             if each.used is None:
                 self._link.count_shard(each.deal.shard, held=-each.deal.ends)
-            elif each.mini_batches == self._link.steps:
+            elif each.steps == self._link.steps:
                 self._link.count_shard(each.deal.shard, used=-each.used)
         self._link.flush_shard_counts()
         self._done_waiting()
@@ -291,11 +291,11 @@ class Turn:
 
     def _at_work(self, now: float) -> set[int]:
         at_work = set()
-        for node, mini_batches in self._link.peer_steps.items():
+        for node, steps in self._link.peer_steps.items():
             before, changed = self._heard.get(node, (None, now - ACTIVE_S))
-            if mini_batches != before:
+            if steps != before:
                 changed = now if before is not None else changed
-                self._heard[node] = mini_batches, changed
+                self._heard[node] = steps, changed
             if now - changed < ACTIVE_S:
                 at_work.add(node)
         return at_work

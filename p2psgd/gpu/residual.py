@@ -50,12 +50,12 @@ class DeviceResidual:
         )
         self._apart = self._words.ctypes.data != self._device_words.data.ptr
         self.current.set(memory.take_out_residual())
-        self._copied_s, self._copied = clock(), memory.mini_batches
+        self._copied_s, self._copied = clock(), memory.steps
 
     @property
     def current(self) -> Any:
         """(P,), as of the last publication."""
-        return self._halves[half_after(self._memory.mini_batches)]
+        return self._halves[half_after(self._memory.steps)]
 
     def pass_over(
         self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
@@ -67,7 +67,7 @@ class DeviceResidual:
         """
         groups = [PassGroup(chain.threshold, chain.ranges, chain.room) for chain in chains]
         source = self.current
-        target = self._halves[half_after(self._memory.mini_batches + 1)]
+        target = self._halves[half_after(self._memory.steps + 1)]
         self._state.make_clean()
         self._kernels.residual_pass(source, delta, target, self._device_words, self._state, groups)
         meanwhile()
@@ -86,11 +86,11 @@ class DeviceResidual:
     def copy_if_due(self) -> None:
         """Between two mini-batches."""
         due = self._clock() - self._copied_s >= self._copy_s
-        if due and self._memory.mini_batches != self._copied:
+        if due and self._memory.steps != self._copied:
             self.copy()
 
     def copy(self) -> NDArray[np.float32]:
         """Copy it to where the next trainer gets it from; return that, (P,)."""
         copy = self._memory.copy_residual(lambda half: self.current.get(out=half))
-        self._copied_s, self._copied = self._clock(), self._memory.mini_batches
+        self._copied_s, self._copied = self._clock(), self._memory.steps
         return copy

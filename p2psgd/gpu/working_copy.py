@@ -113,7 +113,7 @@ class DeviceWorkingCopy:
         """
         heads = self._heads[: 3 * len(sent)].reshape(-1, 3)
         heads[:, 0], heads[:, 1] = 0, [len(words) for _, words in sent]
-        heads.view(np.float32)[:, 2] = [group.step * self._quantum for group, _ in sent]
+        heads.view(np.float32)[:, 2] = [group.magnitude * self._quantum for group, _ in sent]
         copy_in(self._device_heads, self._heads, heads.size, cupy.cuda.get_current_stream())
         for begin, (_, words) in zip(range(0, heads.size, 3), sent, strict=True):
             offsets = self._device_heads[begin : begin + 2]

@@ -15,10 +15,10 @@ from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import BUCKETS_MAX
 
-# mini_batch, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
+# steps, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
 # closes the node's share of a round.
 OUTBOX_ENTRY = struct.Struct("<QII")
-# In a dense ring: mini_batch, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
+# In a dense ring: steps, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
 BUCKET_ENTRY = struct.Struct("<QIIII")
 NAME_BYTES_MAX = 200  # and as many of a shape: what a RING_BUCKET takes
 DENSE_NUMBERS_MIN = 1 << 18  # a dense ring's segments hold so many also in a run of few weights

@@ -116,19 +116,19 @@ class StateRequest(Strict):
     """The attached trainer's state between two mini-batches, as the daemon has asked for.
 
     The residual lies beside its halves; a memfd that can never change comes with what the script keeps, if it
-    keeps anything. The state is that after `mini_batches`, whose updates end at position `outbox`.
+    keeps anything. The state is that after `steps`, whose updates end at position `outbox`.
     """
 
     op: Literal["state"] = "state"
-    mini_batches: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+    steps: Annotated[int, Field(ge=0, le=COUNT_MAX)]
     outbox: Annotated[int, Field(ge=0, le=COUNT_MAX)]
 
 
 class ReportRequest(Strict):
     """Figures of the attached trainer, for people; those left out stay as they were. It gets no answer.
 
-    The last ones say what so many `steps` of this process took together: the first four make up the whole,
-    the daemon's are within the same time.
+    The last ones are the times of `timed_steps` steps of this process together: the first four make up the
+    whole, the daemon's are within the same time.
     """
 
     op: Literal["report"] = "report"
@@ -138,7 +138,7 @@ class ReportRequest(Strict):
     test_accuracy: float | None = None
     waits: Annotated[str, Field(max_length=500)] = ""
     epoch: Figure = 0.0
-    steps: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    timed_steps: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     computing_s: Figure = 0.0
     waiting_s: Figure = 0.0
     adding_s: Figure = 0.0
@@ -256,7 +256,7 @@ ERROR_CHARACTERS_MAX = 2000
 
 U64 = Annotated[int, Field(ge=0, le=2**64 - 1)]
 Count = Annotated[int, Field(ge=0, le=COUNT_MAX)]
-PeerMiniBatches = tuple[tuple[U64, U64], ...]
+PeerSteps = tuple[tuple[U64, U64], ...]
 SomeAnswer = TypeVar("SomeAnswer", bound="Strict")
 
 
@@ -275,7 +275,7 @@ class ReloadAnswer(Strict):
     """A copy of the replica comes with it; updates it lacks lie in the inbox from position `inbox` on."""
 
     inbox: Count
-    peer_mini_batches: PeerMiniBatches
+    peer_steps: PeerSteps
 
 
 class CompareAnswer(Strict):
@@ -307,9 +307,9 @@ class AttachAnswer(Strict):
     indices_max: Annotated[int, Field(ge=1)]
     inbox_bytes: Annotated[int, Field(ge=8)]
     outbox_bytes: Annotated[int, Field(ge=8)]
-    mini_batches: Count
+    steps: Count
     residual_age: Count  # mini-batches that the residual is behind
-    peer_mini_batches: PeerMiniBatches
+    peer_steps: PeerSteps
 
     @property
     def coordinates(self) -> int:

@@ -60,7 +60,7 @@ def describe_unfinite(unfinite: int, weights: int, zeroed: str) -> str:
 class ResidualSegment:
     """The residual of one node's trainers in a run of `weights` weights.
 
-    The first trainer goes on after `mini_batches` with `residual`, float32 (P,), or zeros, which is `age`
+    The first trainer goes on after `steps` with `residual`, float32 (P,), or zeros, which is `age`
     mini-batches behind. `unfinite` counts the weights that `check` has set to zero, until somebody sets it
     to 0.
     """
@@ -71,7 +71,7 @@ class ResidualSegment:
         *,
         dense: bool = False,
         residual: NDArray[np.float32] | None = None,
-        mini_batches: int = 0,
+        steps: int = 0,
         age: int = 0,
     ) -> None:
         self.age = age  # mini-batches that it is behind, as of the last trainer's end
@@ -79,7 +79,7 @@ class ResidualSegment:
         self._weights = weights
         self._dense = dense
         self._lent = False
-        self._half = half_after(mini_batches)
+        self._half = half_after(steps)
         self._checked = weights if residual is None else 0  # so many of its weights are finite
         self._descriptor, self._parts = self._make(self._half, residual)
 
@@ -97,10 +97,10 @@ class ResidualSegment:
         self._checked = end
         return end == self._weights
 
-    def hand_over(self, mini_batches: int) -> int:
-        """Return the segment's descriptor for a trainer that goes on after `mini_batches`."""
+    def hand_over(self, steps: int) -> int:
+        """Return the segment's descriptor for a trainer that goes on after `steps`."""
         assert self._checked == self._weights, "check() comes first"
-        half = half_after(mini_batches)
+        half = half_after(steps)
         if self._lent or self._half != half:
             self._renew(half)
         return self._descriptor

@@ -155,7 +155,7 @@ class RingReader:
 #
 # Each counter has one writer and a cache line of its own, so the two sides never write one line. The daemon
 # keeps its own counters privately and never reads back what it published. The trainer reads its OUTBOX_HEAD
-# and MINI_BATCH back, because after an interruption they alone tell whether a send was done (see pack_head).
+# and STEPS back, because after an interruption they alone tell whether a send was done (see pack_head).
 # What the trainer published is taken as hostile (RingReader, trainer_memory.py). Loads acquire and stores
 # release: bytes written before a store are seen after the load that sees it, on ARM too.
 
@@ -169,7 +169,7 @@ class Counter(enum.IntEnum):
 
     OUTBOX_HEAD = 0  # trainer writes: bytes published, and the current half of the residual (pack_head)
     INBOX_TAIL = 8  # trainer writes: bytes consumed
-    MINI_BATCH = 16  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
+    STEPS = 16  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
     INBOX_HEAD = 24  # daemon writes: bytes published
     OUTBOX_TAIL = 32  # daemon writes: bytes consumed
     RELOAD_WANTED = 40  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
@@ -207,7 +207,7 @@ class Counters:
 # lowest bit is free to name the current half. A trainer killed before that store has sent nothing and
 # changed nothing; one killed after it has done both.
 #
-# The residual after mini-batch n lies in half n mod 2. MINI_BATCH, stored just before the head, is the
+# The residual after mini-batch n lies in half n mod 2. STEPS, stored just before the head, is the
 # number being published, so the two together tell whether it was.
 #
 # A trainer that keeps its residual elsewhere, on a GPU, copies it into these halves now and then, always
@@ -218,24 +218,24 @@ class Counters:
 POSITION = ~1  # these bits of an OUTBOX_HEAD are the position; the lowest one is the current half, 0 or 1
 
 
-def pack_head(position: int, mini_batch: int) -> int:
-    """OUTBOX_HEAD when the updates up to `position` bytes and the residual after `mini_batch` are current."""
-    return position | mini_batch & 1
+def pack_head(position: int, steps: int) -> int:
+    """OUTBOX_HEAD when the updates up to `position` bytes and the residual after `steps` are current."""
+    return position | steps & 1
 
 
-def half_after(mini_batch: int) -> int:
+def half_after(steps: int) -> int:
     """Which half, 0 or 1, holds the residual after this mini-batch."""
-    return mini_batch & 1
+    return steps & 1
 
 
-def published(mini_batch: int, half: int) -> int:
-    """The last mini-batch that was published, from MINI_BATCH and the half that the head names."""
-    return mini_batch if half_after(mini_batch) == half else mini_batch - 1
+def published(steps: int, half: int) -> int:
+    """The last mini-batch that was published, from STEPS and the half that the head names."""
+    return steps if half_after(steps) == half else steps - 1
 
 
-def pack_copy(mini_batch: int, half: int) -> int:
+def pack_copy(steps: int, half: int) -> int:
     """RESIDUAL_COPY when this half has a copy of the residual after this mini-batch."""
-    return (mini_batch + 1) << 1 | half
+    return (steps + 1) << 1 | half
 
 
 def unpack_copy(copy: int) -> tuple[int, int] | None:

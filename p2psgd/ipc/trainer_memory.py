@@ -50,7 +50,7 @@ from p2psgd.wire.update import OwnUpdateMade
 # trainer may only give to a round that was opened for it. Whatever else lies there is a TrainerError.
 
 
-MINI_BATCH_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from using up 64 bits
+STEPS_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from using up 64 bits
 
 
 # What a trainer gives, copied out of shared memory and checked.
@@ -58,9 +58,9 @@ Given = OwnUpdateMade | ContributionMade | BucketContributed
 
 
 class Entries(Protocol):
-    """Checks one entry after the other. `mini_batches` is of the last thing taken."""
+    """Checks one entry after the other. `steps` is of the last thing taken."""
 
-    mini_batches: int
+    steps: int
     opened: int  # rounds, for this trainer
     half: bool  # what was checked last must go on before anything can be made of it
 
@@ -68,57 +68,57 @@ class Entries(Protocol):
         """What an entry means; None if only with those that follow. TrainerError, with nothing changed."""
 
 
-def make_entries(coordinates: int, mode: Mode, mini_batches: int) -> Entries:
-    """For a trainer that goes on after `mini_batches`."""
+def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
+    """For a trainer that goes on after `steps`."""
     if mode.dense:
-        return Buckets(coordinates, mini_batches)
-    return Shares(coordinates, mini_batches) if mode.ring else Updates(coordinates, mini_batches)
+        return Buckets(coordinates, steps)
+    return Shares(coordinates, steps) if mode.ring else Updates(coordinates, steps)
 
 
-def check_mini_batch(mini_batch: int, first: int, before: int) -> None:
+def check_steps(steps: int, first: int, before: int) -> None:
     """TrainerError unless it is `first` or follows, and not by much more than `before`."""
-    if not first <= mini_batch <= before + MINI_BATCH_LEAP_MAX:
-        raise TrainerError(f"mini-batch {mini_batch} cannot follow mini-batch {before}")
+    if not first <= steps <= before + STEPS_LEAP_MAX:
+        raise TrainerError(f"mini-batch {steps} cannot follow mini-batch {before}")
 
 
 class Updates:
     """Of the asynchronous mode; one mini-batch may send several."""
 
-    def __init__(self, coordinates: int, mini_batches: int) -> None:
+    def __init__(self, coordinates: int, steps: int) -> None:
         self.half = False
-        self.mini_batches = mini_batches
+        self.steps = steps
         self.opened = 0
-        self._first = mini_batches + 1  # that the next entry may be of
+        self._first = steps + 1  # that the next entry may be of
         self._coordinates = coordinates
 
     def check(self, entry: bytes) -> OwnUpdateMade:
-        mini_batch = layout.OUTBOX_ENTRY.unpack_from(entry)[0]
-        check_mini_batch(mini_batch, self._first, self.mini_batches)
+        steps = layout.OUTBOX_ENTRY.unpack_from(entry)[0]
+        check_steps(steps, self._first, self.steps)
         update = check_update(entry, self._coordinates)
-        self.mini_batches = self._first = mini_batch
+        self.steps = self._first = steps
         return update
 
 
 def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
     """One entry of indices; its mini-batch is not looked at."""
-    mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+    steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
-    if not 1 <= step <= codec.MAGNITUDE_MAX:
-        raise TrainerError(f"step {step} is not within 1 to {codec.MAGNITUDE_MAX} quanta")
+    if not 1 <= magnitude <= codec.MAGNITUDE_MAX:
+        raise TrainerError(f"step {magnitude} is not within 1 to {codec.MAGNITUDE_MAX} quanta")
     if not 1 <= count <= codec.indices_max(coordinates):
         raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(coordinates)}")
     try:
         words: NDArray[np.uint32] = codec.decode(payload, count, coordinates)
     except PeerError as error:
         raise TrainerError(f"its payload does not decode: {error}") from None
-    return OwnUpdateMade(mini_batch, step, payload, words)
+    return OwnUpdateMade(steps, magnitude, payload, words)
 
 
 class Shares:
     """Of a sparse ring."""
 
-    def __init__(self, coordinates: int, mini_batches: int) -> None:
-        self.mini_batches = mini_batches
+    def __init__(self, coordinates: int, steps: int) -> None:
+        self.steps = steps
         self.opened = 0
         self._given = 0
         self.half = False
@@ -130,18 +130,18 @@ class Shares:
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
-        mini_batch, step, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+        steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
         if self._updates:
             first = before = self._updates[0].steps
-            if mini_batch != first:
-                raise TrainerError(f"mini-batches {before} and {mini_batch} in one share")
+            if steps != first:
+                raise TrainerError(f"mini-batches {before} and {steps} in one share")
         else:
-            check_mini_batch(mini_batch, self.mini_batches + bool(count), self.mini_batches)
-        if step == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
-            share = ContributionMade(mini_batch, tuple(self._updates))
+            check_steps(steps, self.steps + bool(count), self.steps)
+        if magnitude == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
+            share = ContributionMade(steps, tuple(self._updates))
             self._updates, self._indices, self.half = [], 0, False
             self._given += 1
-            self.mini_batches = mini_batch
+            self.steps = steps
             return share
         update = check_update(entry, self._coordinates)
         if len(self._updates) == TENSORS_MAX or self._indices + count > self._indices_max:
@@ -155,9 +155,9 @@ class Shares:
 class Buckets:
     """Of a dense ring. Those of one round of changes hold each weight once; an array is a round alone."""
 
-    def __init__(self, weights: int, mini_batches: int) -> None:
+    def __init__(self, weights: int, steps: int) -> None:
         self.half = False
-        self.mini_batches = mini_batches
+        self.steps = steps
         self.opened = 0
         self._given = 0
         self._weights = weights
@@ -167,8 +167,8 @@ class Buckets:
     def check(self, entry: bytes) -> BucketContributed:
         if self._given >= self.opened:
             raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
-        mini_batch, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
-        check_mini_batch(mini_batch, self.mini_batches + (kind == CHANGES), self.mini_batches)
+        steps, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
+        check_steps(steps, self.steps + (kind == CHANGES), self.steps)
         words = entry[layout.BUCKET_ENTRY.size :]
         name, shape = words[:name_bytes], words[name_bytes:]
         if name_bytes > len(words) or max(len(name), len(shape)) > layout.NAME_BYTES_MAX:
@@ -178,14 +178,14 @@ class Buckets:
         except UnicodeDecodeError:
             raise TrainerError("a name or a shape that is not UTF-8") from None
         if kind == CHANGES:
-            self._cover(bucket, mini_batch)
+            self._cover(bucket, steps)
         elif kind != ARRAY or offset or not 1 <= count <= self._numbers or self._covered:
             raise TrainerError(f"a bucket of kind {kind}, of {count} numbers from {offset}, cannot be here")
         else:
             self._given += 1
         return bucket
 
-    def _cover(self, bucket: BucketContributed, mini_batch: int) -> None:
+    def _cover(self, bucket: BucketContributed, steps: int) -> None:
         begin, end = bucket.offset, bucket.offset + bucket.count
         if begin == end or end > self._weights:
             raise TrainerError(f"a bucket of weights {begin} to {end} of {self._weights}")
@@ -197,7 +197,7 @@ class Buckets:
         if sum(end - begin for begin, end in self._covered) == self._weights:
             self._covered = []
             self._given += 1
-            self.mini_batches = mini_batch
+            self.steps = steps
 
 
 # ----------------------------------------------------------------------------
@@ -224,11 +224,11 @@ class Attachment:
         generation: int,
         inbox_bytes: int,
         outbox_bytes: int,
-        mini_batches: int,
+        steps: int,
         stopping: bool,
     ) -> None:
-        self.entries = make_entries(coordinates, mode, mini_batches)
-        self._shown = mini_batches  # the most that `progress` has returned
+        self.entries = make_entries(coordinates, mode, steps)
+        self._shown = steps  # the most that `progress` has returned
         self.reload_wanted = False
         self._states_wanted = 0
         with contextlib.ExitStack() as undo:
@@ -255,8 +255,8 @@ class Attachment:
         self._counters = Counters(words)
         self._counters.store(Counter.GENERATION, generation)
         self._counters.store(Counter.STOPPING, int(stopping))
-        self._counters.store(Counter.MINI_BATCH, mini_batches)
-        self._counters.store(Counter.OUTBOX_HEAD, pack_head(0, mini_batches))
+        self._counters.store(Counter.STEPS, steps)
+        self._counters.store(Counter.OUTBOX_HEAD, pack_head(0, steps))
 
     @property
     def descriptors(self) -> list[int]:
@@ -368,11 +368,11 @@ class Attachment:
         A live trainer may publish between the two loads, and a count that cannot be is not believed: then it
         is the least from what is known already that fits the residual's current half.
         """
-        mini_batch = self._counters.load(Counter.MINI_BATCH)  # before the head: never too many of a live one
+        steps = self._counters.load(Counter.STEPS)  # before the head: never too many of a live one
         half = self._counters.load(Counter.OUTBOX_HEAD) & 1
-        count = published(mini_batch, half)
-        known = max(self.entries.mini_batches, self._shown)
-        if not known <= count <= self.entries.mini_batches + MINI_BATCH_LEAP_MAX:
+        count = published(steps, half)
+        known = max(self.entries.steps, self._shown)
+        if not known <= count <= self.entries.steps + STEPS_LEAP_MAX:
             count = known + (half_after(known) ^ half)
         self._shown = count
         return count
@@ -443,11 +443,11 @@ class TrainerMemory(Generic[Mark]):
         self._wake_daemon = wake_daemon
 
     @property
-    def mini_batches(self) -> int:
+    def steps(self) -> int:
         """The last mini-batch published, read back: no interruption can leave a copy behind that is old."""
         half = self._counters.load(Counter.OUTBOX_HEAD) & 1
-        mini_batch = self._counters.load(Counter.MINI_BATCH)
-        return mini_batch - (mini_batch & 1 ^ half)
+        steps = self._counters.load(Counter.STEPS)
+        return steps - (steps & 1 ^ half)
 
     @property
     def reload_wanted(self) -> bool:
@@ -544,8 +544,8 @@ class TrainerMemory(Generic[Mark]):
 
     def take_out_residual(self) -> NDArray[np.float32]:
         """From now on the residual is kept elsewhere, and what lies here are copies; (P,) as it is now."""
-        half = half_after(self.mini_batches)
-        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.mini_batches, half))
+        half = half_after(self.steps)
+        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.steps, half))
         return self._halves[half]
 
     def copy_residual(self, write: Callable[[NDArray[np.float32]], None]) -> NDArray[np.float32]:
@@ -558,7 +558,7 @@ class TrainerMemory(Generic[Mark]):
         assert copied is not None, "take_out_residual() comes first"
         half = 1 - copied[1]
         write(self._halves[half])
-        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.mini_batches, half))
+        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.steps, half))
         return self._halves[half]
 
     def keep_residual(self, residual: NDArray[np.float32]) -> None:
@@ -586,7 +586,7 @@ class TrainerMemory(Generic[Mark]):
         last of a mini-batch, which counts now, and whose residual becomes current. `mark` None: the last one
         holds on.
 
-        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `mini_batches`
+        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `steps`
         tells which, or, where there are entries, `mark`; `settle` must come before the next one.
         """
         for entry in entries:
@@ -596,10 +596,10 @@ class TrainerMemory(Generic[Mark]):
         end, since, before = self._marks
         last = since if head & POSITION >= end else before
         self._marks = (self._outbox.head, last if mark is None else mark, last)
-        mini_batch = self._counters.load(Counter.MINI_BATCH)
-        mini_batch += ends - ((mini_batch ^ head) & 1)  # see mini_batches
-        self._counters.store(Counter.MINI_BATCH, mini_batch)
-        self._counters.store(Counter.OUTBOX_HEAD, self._outbox.head | mini_batch & 1)  # pack_head
+        steps = self._counters.load(Counter.STEPS)
+        steps += ends - ((steps ^ head) & 1)  # see steps
+        self._counters.store(Counter.STEPS, steps)
+        self._counters.store(Counter.OUTBOX_HEAD, self._outbox.head | steps & 1)  # pack_head
         if entries:
             self._wake_daemon.signal()
 

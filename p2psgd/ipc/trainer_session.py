@@ -87,7 +87,7 @@ SESSION: Final = Transitions(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainerState:
-    """What a node's trainer goes on from: the state after `mini_batches`, between two of them.
+    """What a node's trainer goes on from: the state after `steps`, between two of them.
 
     `residual` is float32 (P,), read-only, and stays as it is until the next state is asked for (None: zeros);
     `script` is what the script keeps of its own, its arrays read-only (None: nothing). The residual is that
@@ -96,7 +96,7 @@ class TrainerState:
 
     residual: NDArray[np.float32] | None
     script: ScriptState | None
-    mini_batches: int
+    steps: int
     residual_age: int = 0
 
 
@@ -121,7 +121,7 @@ class SessionHost(Protocol):
     def digest_key(self) -> int:
         """Of the run's digests."""
 
-    def peer_mini_batches(self) -> dict[int, int]:
+    def peer_steps(self) -> dict[int, int]:
         """The largest mini-batch number seen of each peer, by node id."""
 
     def ready(self) -> str:
@@ -159,7 +159,15 @@ TAKE_INDICES: Final = 2**18  # and about this many indices: a millisecond or two
 SAY_EVERY_S: Final = 2.0  # a waiting trainer is told why at most so often
 FIGURES: Final = (
     *("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "waits"),
-    *("steps", "computing_s", "waiting_s", "adding_s", "sending_s", "daemon_adding_s", "daemon_sending_s"),
+    *(
+        "timed_steps",
+        "computing_s",
+        "waiting_s",
+        "adding_s",
+        "sending_s",
+        "daemon_adding_s",
+        "daemon_sending_s",
+    ),
 )
 ENDED: Final = "ended without detaching"
 
@@ -197,7 +205,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._residual: ResidualSegment | None = None  # from the first trainer that was let in on
         self._restored: NDArray[np.float32] | None = None  # what the first one goes on from
         self._restored_age = 0
-        self._mini_batches = 0  # published by all trainers before this one
+        self._steps = 0  # published by all trainers before this one
         self._generation = self._reloads = self._refused = self._differed = 0
         self._figures = {name: getattr(ReportRequest(), name) for name in FIGURES}
         self._pidfd = -1
@@ -231,9 +239,9 @@ class TrainerSession(Lifecycle[SessionState]):
     # -- what the node knows of it
 
     @property
-    def mini_batches(self) -> int:
+    def steps(self) -> int:
         """Mini-batches that this node's trainers have published, over all their lives."""
-        return self.attachment.progress() if self.attachment else self._mini_batches
+        return self.attachment.progress() if self.attachment else self._steps
 
     def status(self) -> Fields:
         """What the node's status says about the trainer, and how many requests were refused."""
@@ -247,7 +255,7 @@ class TrainerSession(Lifecycle[SessionState]):
             "attached": attached,
             "pid": self.pid if attached else None,
             "finished": self._finished,
-            "mini_batches": self.mini_batches,
+            "steps": self.steps,
             **figures,
             "reloads": self._reloads,
             "copies_mended": self._differed,
@@ -263,7 +271,7 @@ class TrainerSession(Lifecycle[SessionState]):
         assert self._residual is None, "a trainer was let in before"
         self.script.put(state.script)
         self._restored, self._restored_age = state.residual, state.residual_age
-        self._mini_batches = state.mini_batches
+        self._steps = state.steps
 
     # -- attaching
     #
@@ -365,7 +373,7 @@ class TrainerSession(Lifecycle[SessionState]):
             run.weights,
             dense=mode.dense,
             residual=self._restored,
-            mini_batches=self._mini_batches,
+            steps=self._steps,
             age=self._restored_age,
         )
         self._restored = None
@@ -378,14 +386,14 @@ class TrainerSession(Lifecycle[SessionState]):
         assert self._residual is not None
         assert self._inbox_bytes is not None
         assert self._outbox_bytes is not None
-        residual = self._residual.hand_over(self._mini_batches)
+        residual = self._residual.hand_over(self._steps)
         attachment = Attachment(
             coordinates=run.coordinates,
             mode=self._mode,
             generation=self._generation + 1,
             inbox_bytes=self._inbox_bytes,
             outbox_bytes=self._outbox_bytes,
-            mini_batches=self._mini_batches,
+            steps=self._steps,
             stopping=self._stopping,
         )
         try:
@@ -421,9 +429,9 @@ class TrainerSession(Lifecycle[SessionState]):
             "indices_max": codec.indices_max(run.coordinates),
             "inbox_bytes": self._inbox_bytes,
             "outbox_bytes": self._outbox_bytes,
-            "mini_batches": self._mini_batches,
+            "steps": self._steps,
             "residual_age": residual.age,
-            "peer_mini_batches": list(self._host.peer_mini_batches().items()),
+            "peer_steps": list(self._host.peer_steps().items()),
         }
 
     def _watch(self, connection: Connection, attachment: Attachment) -> None:
@@ -569,8 +577,8 @@ class TrainerSession(Lifecycle[SessionState]):
         self._differed += request.differed
         self._digest_given = self._host.replica_digest()
         self._reloads += 1
-        counts = list(self._host.peer_mini_batches().items())
-        return {"inbox": self.attachment.reload(), "peer_mini_batches": counts}
+        counts = list(self._host.peer_steps().items())
+        return {"inbox": self.attachment.reload(), "peer_steps": counts}
 
     def compare(self) -> Fields | None:
         """Take what the trainer has published; the answer, with where its inbox ends and the digest of the
@@ -618,16 +626,16 @@ class TrainerSession(Lifecycle[SessionState]):
             return False
         if attachment.outbox.tail != request.outbox:
             raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
-        if not attachment.entries.mini_batches <= request.mini_batches <= attachment.progress():
+        if not attachment.entries.steps <= request.steps <= attachment.progress():
             raise TrainerError(
-                f"a state after mini-batch {request.mini_batches}, of a trainer that has come to"
+                f"a state after mini-batch {request.steps}, of a trainer that has come to"
                 f" {attachment.progress()}"
             )
         self.script.take(descriptors)
         self._state_wanted = False
         attachment.accept_state()
-        age = self._age_after(request.mini_batches)
-        state = TrainerState(residual.kept, self.script.state, request.mini_batches, age)
+        age = self._age_after(request.steps)
+        state = TrainerState(residual.kept, self.script.state, request.steps, age)
         self._host.trainer_state(state)
         return True
 
@@ -638,14 +646,14 @@ class TrainerSession(Lifecycle[SessionState]):
             residual, age = self._restored, self._restored_age
         else:
             residual, age = self._residual.lend(), self._residual.age
-        self._host.trainer_state(TrainerState(residual, self.script.state, self._mini_batches, age))
+        self._host.trainer_state(TrainerState(residual, self.script.state, self._steps, age))
 
-    def _age_after(self, mini_batches: int) -> int:
-        """How many mini-batches behind the attached trainer's residual after `mini_batches` was: as many as
+    def _age_after(self, steps: int) -> int:
+        """How many mini-batches behind the attached trainer's residual after `steps` was: as many as
         when it came, until it has published.
         """
         assert self._residual is not None
-        return self._residual.age if mini_batches == self._mini_batches else 0
+        return self._residual.age if steps == self._steps else 0
 
     # -- its end
 
@@ -728,7 +736,7 @@ class TrainerSession(Lifecycle[SessionState]):
         copied = attachment.residual_copy()
         at, half = copied or (progress, half_after(progress))
         self._residual.take_back(half=half, age=max(0, progress - at) + self._age_after(at))
-        self._mini_batches = progress
+        self._steps = progress
         attachment.close()
 
 

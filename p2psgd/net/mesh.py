@@ -208,12 +208,12 @@ class Mesh:
         if link is not None:
             self.peer_failed(link.connection, PeerError(code, details))
 
-    def drop_former_lives(self, lives: Mapping[int, int]) -> None:
+    def drop_former_incarnations(self, incarnations: Mapping[int, int]) -> None:
         """Close the links to lives of nodes that are older than `lives`, incarnation by node, and tell them
         so.
         """
         for node, link in list(self.links.items()):
-            newest = lives.get(node, 0)
+            newest = incarnations.get(node, 0)
             if link.peer.incarnation < newest:
                 self.peer_failed(link.connection, behind(link.name, link.peer.incarnation, newest))
 

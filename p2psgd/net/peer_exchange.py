@@ -199,7 +199,7 @@ class PeerExchange:
     def link_closed(self, peer: Origin) -> None:
         self._known.pop(peer, None)
 
-    def pass_time(self, members: Collection[int], informed: Callable[[Origin], bool]) -> None:
+    def tick(self, members: Collection[int], informed: Callable[[Origin], bool]) -> None:
         """Tell whom it is due. `members` of the view that this node knows; `informed` peers know one, too."""
         now, tables = self._now(), dict[tuple[bool, bool], Peers]()
         for peer, known in self._known.items():

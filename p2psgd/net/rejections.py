@@ -16,31 +16,31 @@ from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 # Peers do not want this node: is it the one that is wrong?
 #
 # One peer that refuses may be wrong itself, or lie. But when nobody has accepted this node for one failure
-# timeout after a refusal, it is this node that a person must mend: another run, a copied state directory,
-# another protocol. A node that has been started again elsewhere is refused by everybody; its old life ends
+# timeout after a refusal, it is this node that a person must repair: another run, a copied state directory,
+# another protocol. A node that was started again elsewhere is refused by every peer; its old incarnation ends
 # the same way, also when it was linked before.
 #
-# A node that has lost its state, on a machine whose clock is behind, looks like an old life. The refusals
-# tell the two apart: SUPERSEDED says that a newer life is linked there, BEHIND that one is known and not
-# linked. So a life that was never a member ends after one failure timeout of BEHIND without SUPERSEDED, and
-# the process begins another life, above what it was told. Two clones cannot drive each other up without end:
-# one that was a member never begins again, none does while the other is linked, and none more than LIVES_MAX
-# - 1 times.
+# A node that has lost its state, on a machine whose clock is behind, looks like an old incarnation. The codes
+# differ: SUPERSEDED says that a newer incarnation is linked there, BEHIND that one is known and not linked.
+# So an incarnation that was never a member ends after one failure timeout of BEHIND without SUPERSEDED, and
+# the process begins another, above the reported one. Two clones cannot drive each other up without end: one
+# that was a member never begins again, none does while the other is linked, and none more than
+# RESTARTS_MAX - 1 times.
 
 
-# Codes of REJECT that waiting does not mend.
+# Codes of REJECT that waiting does not cure.
 OUR_FAULT: Final = frozenset({RejectCode.RUN, RejectCode.IDENTITY, RejectCode.PROTOCOL})
-LIVES_MAX: Final = 4  # of one process: a clone may be in the way once or twice, more is no accident
-# A peer closes the link to a dead life after four failure timeouts, and says SUPERSEDED to the next life
-# until then.
+RESTARTS_MAX: Final = 4  # of one process: a clone may be in the way once or twice, more is no accident
+# A peer closes the link to a dead incarnation after four failure timeouts, and sends SUPERSEDED to the next
+# one until then.
 DEAD_TIMEOUTS: Final = 5
 
 
 class Rejections:
-    """Counts on links to prove refusals wrong. If none does, `fail` is called with a sentence, or
-    `begin_again` with the incarnation above which this node is to go on, and a sentence.
+    """Counts on links to prove refusals wrong. If none does, it calls `fail` with a sentence, or
+    `begin_again` with the incarnation above which this node goes on, and a sentence.
 
-    `incarnation` is that of this life, `lives_left`: how many may follow in this process. `linked_now` tells
+    `incarnation`: the present one; `incarnations_left`: how many may follow in this process; `linked_now`:
     whether any peer is linked.
     """
 
@@ -49,14 +49,14 @@ class Rejections:
         failure_timeout_s: float,
         *,
         incarnation: int,
-        lives_left: int,
+        incarnations_left: int,
         linked_now: Callable[[], bool],
         fail: Callable[[str, ExitCode], None],
         begin_again: Callable[[int, str], None],
     ) -> None:
         self._failure_timeout_s = failure_timeout_s
         self._incarnation = incarnation
-        self._lives_left = lives_left
+        self._incarnations_left = incarnations_left
         self._linked_now = linked_now
         self._fail = fail
         self._begin_again = begin_again
@@ -102,7 +102,7 @@ class Rejections:
             self._timer.cancel()
 
     def _may_go_above(self, newest: int) -> bool:
-        return not self._ever_admitted and self._lives_left > 0 and newest <= TOLD_MAX
+        return not self._ever_admitted and self._incarnations_left > 0 and newest <= TOLD_MAX
 
     def _wait(self) -> None:
         if self._timer is None:
@@ -142,10 +142,10 @@ class Rejections:
                 f"another --state and, over TLS, another certificate ({words})",
                 ExitCode.CONFIGURATION,
             )
-        elif not self._lives_left:
+        elif not self._incarnations_left:
             self._fail(
-                f"this node has begun {LIVES_MAX} lives in a row, and each was behind another one: stop the "
-                f"other daemon that has its id, or make one a new node, with another --state ({words})",
+                f"this node has begun {RESTARTS_MAX} incarnations in a row, and each was behind another one: "
+                f"stop the other daemon that has its id, or give one another --state ({words})",
                 ExitCode.CONFIGURATION,
             )
         else:

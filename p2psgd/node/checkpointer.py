@@ -141,7 +141,7 @@ class Checkpointer:
 
     # -- checkpoints
 
-    def pass_time(self, *, bytes_applied: int, log_capacity: int) -> None:
+    def tick(self, *, bytes_applied: int, log_capacity: int) -> None:
         """Begin a checkpoint when it is due, or early when much has come since the last one: the log can then
         let go of it without a power cut of all nodes being able to take it.
         """

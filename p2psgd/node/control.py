@@ -22,7 +22,7 @@ from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
 from p2psgd.node.node_run import NodeRun
 from p2psgd.node.options import NodeOptions
-from p2psgd.node.recovery import Opened, open_run
+from p2psgd.node.recovery import RecoveredRun, open_run
 from p2psgd.node.removal import Standing, choose_removal, is_removed, standing_of
 from p2psgd.node.tls import NodeTls
 from p2psgd.node.trainer import NodeTrainer
@@ -54,7 +54,7 @@ class ControlledNode(Protocol):
     tls: NodeTls
 
     def now(self) -> float: ...
-    def begin_run(self, opened: Opened) -> None: ...
+    def begin_run(self, opened: RecoveredRun) -> None: ...
     def fail(self, words: str, code: ExitCode) -> None: ...
     def http_status(self) -> HttpStatus | None: ...
 
@@ -122,13 +122,11 @@ class NodeControl:
             return ""
         return run.replica.waiting_for()
 
-    def peer_mini_batches(self) -> dict[int, int]:
+    def peer_steps(self) -> dict[int, int]:
         if self._node.run is None:
             return {}
         replica = self._node.run.replica
-        return {
-            node: count for node, count in replica.frontier.mini_batches().items() if node != replica.me.node
-        }
+        return {node: count for node, count in replica.frontier.steps().items() if node != replica.me.node}
 
     def _known_run(self) -> NodeRun:
         assert self._node.run is not None

@@ -25,11 +25,11 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.timing import Timing
 from p2psgd.net.hosts import Hosts, describe_change, find_hosts
 from p2psgd.net.listen import bind, check_exposure
-from p2psgd.net.rejections import LIVES_MAX
+from p2psgd.net.rejections import RESTARTS_MAX
 from p2psgd.node.control import NodeControl
 from p2psgd.node.node_run import NodeRun
 from p2psgd.node.options import NodeOptions
-from p2psgd.node.recovery import Opened, reopen_run
+from p2psgd.node.recovery import RecoveredRun, reopen_run
 from p2psgd.node.run import RunningClock
 from p2psgd.node.stopping import DRAIN_TIMEOUT_S, leave_run
 from p2psgd.node.systemd import Supervision, sentence_of
@@ -62,12 +62,12 @@ class Node:
         supervision: Supervision | None = None,
         *,
         above: int = 0,
-        lives_left: int = 0,
+        incarnations_left: int = 0,
     ) -> None:
-        """Begin a life above an incarnation that a peer told of, if one did; `lives_left` may follow it."""
+        """Begin an incarnation above one that a peer reported, if any; `incarnations_left` may follow."""
         self.options = options
         self.above = 0
-        self._lives_left = lives_left
+        self._incarnations_left = incarnations_left
         self._supervision = supervision or Supervision()
         self.tls = NodeTls(options)
         self.identity = claim_identity(options.state, name=self.tls.name, node=self.tls.node, above=above)
@@ -167,7 +167,7 @@ class Node:
         """Where this node shows itself, and how often it has; None: nowhere."""
         return None if self._http is None else self._http.status()
 
-    def begin_run(self, opened: Opened) -> None:
+    def begin_run(self, opened: RecoveredRun) -> None:
         """The run is known; P2psgdError if it cannot be begun."""
         assert self._listening is not None
         assert self._stop is not None
@@ -185,7 +185,7 @@ class Node:
             now=self.now,
             fail=self.fail,
             begin_again=self.begin_again,
-            lives_left=self._lives_left,
+            incarnations_left=self._incarnations_left,
         )
         self.run.backpressure.draining = self._stop.done()
         self.run.peers.start()
@@ -215,9 +215,9 @@ class Node:
             await asyncio.sleep(interval_s)
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
-                self.run.pass_time(self.loop_lag_s)
+                self.run.tick(self.loop_lag_s)
             self.now()  # also before the run is known, and without a peer
-            self._control.trainer.pass_time(time.monotonic())
+            self._control.trainer.tick(time.monotonic())
             self.tls.look_at_expiry(self.node_log)
             settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.node_status()))
@@ -386,10 +386,10 @@ async def _run_lives(options: NodeOptions) -> ExitCode:
     """One life after the other, as long as each is to be followed by another. The loop runs on in between: it
     keeps the signals that come then.
     """
-    supervision, above, lives_left = Supervision(), 0, LIVES_MAX
+    supervision, above, incarnations_left = Supervision(), 0, RESTARTS_MAX
     while True:
-        lives_left -= 1
-        node = Node(options, supervision, above=above, lives_left=lives_left)
+        incarnations_left -= 1
+        node = Node(options, supervision, above=above, incarnations_left=incarnations_left)
         code = await node.serve()
         if not node.above:
             return code

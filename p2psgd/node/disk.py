@@ -16,7 +16,7 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.view import Votes
 from p2psgd.ipc.residual_segment import describe_unfinite, make_finite
 from p2psgd.ipc.trainer_session import TrainerState
-from p2psgd.node.recovery import Opened, pack_trainer, restored_from
+from p2psgd.node.recovery import RecoveredRun, pack_trainer, restored_from
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import Written
 from p2psgd.storage.files import DiskWork
@@ -31,7 +31,13 @@ class NodeDisk:
     """
 
     def __init__(
-        self, state: Path, origin: Origin, timing: Timing, opened: Opened, *, alarm: Callable[[str], None]
+        self,
+        state: Path,
+        origin: Origin,
+        timing: Timing,
+        opened: RecoveredRun,
+        *,
+        alarm: Callable[[str], None],
     ) -> None:
         self._state = state
         self._origin = origin

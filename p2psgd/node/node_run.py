@@ -34,7 +34,7 @@ from p2psgd.net.tls import Credentials
 from p2psgd.node.disk import NodeDisk
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.peers import NodePeers, Shares
-from p2psgd.node.recovery import Opened
+from p2psgd.node.recovery import RecoveredRun
 from p2psgd.node.run import Decider, Network, RoundCosts, Run
 from p2psgd.observe.compression import OwnCompression
 from p2psgd.storage.event_log import NodeLog
@@ -92,7 +92,7 @@ class NodeRun(Run):
 
     def __init__(
         self,
-        opened: Opened,
+        opened: RecoveredRun,
         *,
         options: NodeOptions,
         identity: Identity,
@@ -106,10 +106,10 @@ class NodeRun(Run):
         now: Callable[[], float],
         fail: Callable[[str, ExitCode], None],
         begin_again: Callable[[int, str], None],
-        lives_left: int,
+        incarnations_left: int,
     ) -> None:
         """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
-        `now`: seconds in which this process has run; `begin_again`, `lives_left`: see `Rejections`.
+        `now`: seconds in which this process has run; `begin_again`, `incarnations_left`: see `Rejections`.
         UsageError if the state directory cannot be written to, or this version does not know the run's mode.
         """
         self._options = options
@@ -164,39 +164,39 @@ class NodeRun(Run):
         self.rejections = Rejections(
             options.failure_timeout_s,
             incarnation=me.incarnation,
-            lives_left=lives_left,
+            incarnations_left=incarnations_left,
             linked_now=lambda: bool(self.mesh.links),
             fail=fail,
             begin_again=begin_again,
         )
         self.alarm, self.refused_by_peer = node_log.alarm, self.rejections.refused
         self.peers_received = self.peers.hear
-        self._lives = replica.view  # of which no former life is linked
-        mini_batches = 0 if opened.trainer is None else opened.trainer.mini_batches
-        compression.begin(spec.tensors, shards=spec.shards, mini_batches=mini_batches)
+        self._incarnations = replica.view  # of which no former life is linked
+        steps = 0 if opened.trainer is None else opened.trainer.steps
+        compression.begin(spec.tensors, shards=spec.shards, steps=steps)
         weights = counted(spec.weights, "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
-    def pass_time(self, loop_lag_s: float) -> None:
+    def tick(self, loop_lag_s: float) -> None:
         """Check incarnations, known peers, and the list, then do what is due in the run itself."""
         self._look_at_lives()
-        self.peers.pass_time()
+        self.peers.tick()
         if (nodes := self._options.bootstrap_expect_of(self.mesh.dialer.others)) != self._bootstrap_expect:
             self._bootstrap_expect = nodes
             self.handle(BootstrapExpectChanged(nodes))
-        super().pass_time(loop_lag_s)
+        super().tick(loop_lag_s)
 
     def _look_at_lives(self) -> None:
         """Whether this life is a member, and that nobody is linked in a life before that of the view."""
         if self.replica.admitted:
             self.rejections.admitted()
-        if self.replica.view is not self._lives:
-            self._lives = self.replica.view
-            self.mesh.drop_former_lives(self._lives.lives)
+        if self.replica.view is not self._incarnations:
+            self._incarnations = self.replica.view
+            self.mesh.drop_former_incarnations(self._incarnations.incarnations)
 
     def expects_peers(self) -> bool:
         """Return whether a peer that is not linked may come back: it is dialled, and has not stopped."""
-        members = self.replica.view.lives
+        members = self.replica.view.incarnations
         return any(
             each.node not in self.stopped_nodes and (each.hinted is None or each.node in members)
             for each in self.mesh.dialer.dialers
@@ -225,7 +225,7 @@ class NodeRun(Run):
         self.handle(LinkDrained(peer))
 
     def member_incarnation(self, node: int) -> int | None:
-        return self.replica.view.lives.get(node)
+        return self.replica.view.incarnations.get(node)
 
     def stranger_met(self, node: int, words: str) -> None:
         self._events.write("refused", words, node)

@@ -91,18 +91,18 @@ class NodePeers:
 
     def hear(self, peer: Origin, body: Body) -> None:
         """A PEERS came; PeerError if it is not one."""
-        self.exchange.hear(peer, body, self._replica.view.lives)
+        self.exchange.hear(peer, body, self._replica.view.incarnations)
 
-    def pass_time(self) -> None:
+    def tick(self) -> None:
         """Tell, dial and keep what has become known."""
         replica, view = self._replica, self._replica.view
-        self.exchange.pass_time(view.lives, replica.has_told_view)
+        self.exchange.tick(view.incarnations, replica.has_reported_view)
         if view.number:
-            self._hints.keep(view.lives.keys() | self._mesh.links.keys())
+            self._hints.keep(view.incarnations.keys() | self._mesh.links.keys())
         known = self._hints.version, view.number
         if known != self._followed:
             self._followed = known
-            self._mesh.dialer.follow_hints(self._hints.wanted(view.lives, replica.me.node))
+            self._mesh.dialer.follow_hints(self._hints.wanted(view.incarnations, replica.me.node))
             # not of what the local network announces: that may be anybody
             self._mesh.known_hosts.told = [address.host for _, address in self._hints.told()]
         now = self._mesh.now()

@@ -39,7 +39,7 @@ def pack_trainer(state: TrainerState, weights: int, sequence: int) -> TrainerChe
     """A copy for a checkpoint; `sequence` own updates are contained in it."""
     residual = np.zeros(weights, np.float32) if state.residual is None else state.residual.copy()
     arrays = {} if state.script is None else {SCRIPT: np.concatenate(pack_state(state.script))}
-    text = json.dumps({"mini_batches": state.mini_batches, "residual_age": state.residual_age})
+    text = json.dumps({"steps": state.steps, "residual_age": state.residual_age})
     return TrainerCheckpoint(sequence, residual, arrays, text)
 
 
@@ -49,14 +49,14 @@ def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
         return None
     try:
         counts = json.loads(kept.text)
-        mini_batches, age = counts["mini_batches"], counts.get("residual_age", 0)
-        if any(type(count) is not int or count < 0 for count in (mini_batches, age)):
+        steps, age = counts["steps"], counts.get("residual_age", 0)
+        if any(type(count) is not int or count < 0 for count in (steps, age)):
             raise ValueError("its count of mini-batches is none")
         script = kept.arrays.get(SCRIPT)
         state = None if script is None else unpack_state(np.asarray(script))
     except (ValueError, LookupError, TypeError, TrainerError) as error:
         raise CheckpointError(f"the trainer's state in the checkpoint cannot be used: {error}") from None
-    return TrainerState(kept.residual, state, mini_batches, age)
+    return TrainerState(kept.residual, state, steps, age)
 
 
 # ----------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Opened:
+class RecoveredRun:
     """A run and what is on disk of it. `coordinates` int32 (P,): the run's initial ones, or `restored`'s.
 
     `names`: what members of the view are called, as far as this node knew. `trainer` is what the first
@@ -84,7 +84,7 @@ class Opened:
     kept: TrainerCheckpoint | None = None
 
 
-def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_log: NodeLog) -> Opened:
+def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_log: NodeLog) -> RecoveredRun:
     """This run, whose initial `coordinates` are given, with what the state directory has of it.
 
     UsageError if that is another run's, or damaged.
@@ -92,17 +92,17 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_lo
     found = restore(state / FOLDER, spec)
     votes, names = _read_votes(state, spec, new=found is None)
     if found is None:
-        return Opened(spec, CheckpointStore(state / FOLDER), coordinates, votes, names)
+        return RecoveredRun(spec, CheckpointStore(state / FOLDER), coordinates, votes, names)
     if found.checkpoint is not None:
         return _go_on(votes, names, found, node_log)
     for warning in found.warnings:
         node_log.alarm(warning)
     digest = codec.digest_coordinates(coordinates, spec.key)
     restored = Restored(coordinates, [], digest, [], found.own)
-    return Opened(spec, found.store, coordinates, votes, names, restored)
+    return RecoveredRun(spec, found.store, coordinates, votes, names, restored)
 
 
-def reopen_run(state: Path, node_log: NodeLog) -> Opened | None:
+def reopen_run(state: Path, node_log: NodeLog) -> RecoveredRun | None:
     """The run of the newest whole checkpoint in the state directory; None without one: only a trainer then
     knows the run and its initial weights.
 
@@ -135,7 +135,7 @@ def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mappin
     return NO_VOTES, {}
 
 
-def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log: NodeLog) -> Opened:
+def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log: NodeLog) -> RecoveredRun:
     """From a checkpoint."""
     checkpoint = found.checkpoint
     assert checkpoint is not None
@@ -158,7 +158,9 @@ def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log:
     when = datetime.fromtimestamp(checkpoint.written_at).astimezone().isoformat(" ", "seconds")
     node_log.note("restored", f"goes on from a checkpoint of {when} and {since} since")
     restored = restored_from(checkpoint, found.own)
-    return Opened(checkpoint.spec, found.store, restored.coordinates, votes, names, restored, trainer, kept)
+    return RecoveredRun(
+        checkpoint.spec, found.store, restored.coordinates, votes, names, restored, trainer, kept
+    )
 
 
 def restored_from(checkpoint: Checkpoint, own: list[bytes]) -> Restored:

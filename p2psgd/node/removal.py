@@ -36,7 +36,7 @@ def choose_removal(
     node = _find_node(text, names, view)
     if node == me:
         raise UsageError("a node does not remove itself: stop it, or ask another member's daemon to do it")
-    if me not in view.lives:
+    if me not in view.incarnations:
         raise UsageError("this node is not a member now, so it has no vote: ask a member's daemon")
     if not forbid and node in linked:
         raise UsageError(
@@ -46,7 +46,7 @@ def choose_removal(
     if is_removed(standing_of(node, view, names), forbid=forbid):
         return node
     if len(view.members) == 2 and not view.quorum(linked | {me}, two_nodes):
-        (other,) = view.lives.keys() - {me}
+        (other,) = view.incarnations.keys() - {me}
         both = "both must" if two_nodes == "stall" else "the one with the lower id must"
         raise UsageError(
             f"{name_node(other, names)} is away, and of two members {both} agree to a change "
@@ -58,7 +58,7 @@ def choose_removal(
 
 def _find_node(text: str, names: Mapping[int, str], view: View) -> int:
     stated = parse_node_id(text)
-    if stated is not None and stated in view.lives:  # whatever others are called
+    if stated is not None and stated in view.incarnations:  # whatever others are called
         return stated
     named = sorted(node for node, name in names.items() if name == text)
     if len(named) > 1:
@@ -68,13 +68,13 @@ def _find_node(text: str, names: Mapping[int, str], view: View) -> int:
         return named[0]
     if stated is not None:
         return stated
-    nameless = [f"{member:016x}" for member in sorted(view.lives.keys() - names.keys())]
+    nameless = [f"{member:016x}" for member in sorted(view.incarnations.keys() - names.keys())]
     known = formatting.listed([*sorted(map(repr, names.values())), *nameless][:20])
     raise UsageError(f"no node is called {text!r:.70}: known are {known}; an id has 16 hexadecimal digits")
 
 
 def _standing_words(node: int, view: View) -> str:
-    if node in view.lives:
+    if node in view.incarnations:
         return "a member"
     return "removed for good" if node in view.forbidden else "no member"
 
@@ -92,7 +92,7 @@ class Standing(Part):
 
 def standing_of(node: int, view: View, names: Mapping[int, str]) -> Standing:
     """Return how a node stands in a view."""
-    since = view.member_since(Origin(node, view.lives[node])) if node in view.lives else 0
+    since = view.member_since(Origin(node, view.incarnations[node])) if node in view.incarnations else 0
     return Standing(
         node=name_node(node, names),
         id=f"{node:016x}",

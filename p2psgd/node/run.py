@@ -329,10 +329,10 @@ class Run:
 
     # -- time
 
-    def pass_time(self, loop_lag_s: float) -> None:
+    def tick(self, loop_lag_s: float) -> None:
         """Let the replica and all around it look at the clock."""
         self.handle(TimePassed(int(loop_lag_s * 1000)))
-        self.checkpointer.pass_time(
+        self.checkpointer.tick(
             bytes_applied=self.replica.tally.bytes_applied, log_capacity=self.replica.log.capacity
         )
         self.backpressure.look_at_links()

@@ -105,7 +105,7 @@ def sentence_of(status: NodeStatus) -> str:
     """Return a node's status in one sentence: its state, with whom, and what it waits for."""
     linked = sum(peer.state is PeerState.CONNECTED for peer in status.peers)
     facts = [f"{status.state}"]
-    facts += [f"step {status.trainer.mini_batches:,}"] if status.trainer.mini_batches else []
+    facts += [f"step {status.trainer.steps:,}"] if status.trainer.steps else []
     facts.append(f"{linked} of {status.peers_total} peers linked")
     disk = status.checkpoint.trouble if status.checkpoint else ""
     plaintext = "PLAINTEXT (--insecure-plaintext)" if status.insecure_plaintext else ""

@@ -34,8 +34,8 @@ class Pace:
         """Whether it is time for another look; `now` in seconds, monotonic."""
         return not self._looks or now - self._looks[-1][0] >= EVERY_S
 
-    def look(self, mini_batches: int, now: float) -> None:
-        self._looks.append((now, mini_batches))
+    def look(self, steps: int, now: float) -> None:
+        self._looks.append((now, steps))
 
     @property
     def per_s(self) -> float | None:
@@ -96,7 +96,7 @@ class NodeTrainer:
         self._supervisor = Supervisor(
             self._options.trainer,
             environment={"P2PSGD_CONTROL": str(place)},
-            progress=lambda: self._session.mini_batches,
+            progress=lambda: self._session.steps,
             came=lambda: self._came,
             crashed=lambda words: self._events.write("trainer", words),
             ended=self._on_end,
@@ -132,10 +132,10 @@ class NodeTrainer:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Count how fast it trains; `now` in seconds, monotonic."""
         if self._pace.is_due(now):
-            self._pace.look(self._session.mini_batches, now)
+            self._pace.look(self._session.steps, now)
 
     def kill(self) -> None:
         """At once, with all that it has started."""
@@ -183,7 +183,7 @@ class NodeTrainer:
         figures["finished"] |= self._ended
         return TrainerStatus(
             **figures,
-            mini_batches_per_s=self._pace.per_s if figures["attached"] else None,
+            steps_per_s=self._pace.per_s if figures["attached"] else None,
             supervised=supervisor is not None,
             restarts=0 if supervisor is None else supervisor.restarts,
             crash="" if supervisor is None else supervisor.words,

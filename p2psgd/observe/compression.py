@@ -29,8 +29,8 @@ from p2psgd.wire.update import OwnUpdateMade
 
 FRAME_BITS: Final = 8 * (PREFIX.size + UPDATE_HEADER_BYTES)  # of each update, before its payload
 MEASURED: Final = ("remainder", "quotient", "sign", "header", "dense", "blocks", "sign_coded_blocks")
-COUNTS: Final = ("updates", "mini_batches", "indices", "dense_updates", "blocks", "sign_coded_blocks")
-RECENT_MINI_BATCHES: Final = 100  # the recent sums cover the last 100 to 200 that made updates
+COUNTS: Final = ("updates", "steps", "indices", "dense_updates", "blocks", "sign_coded_blocks")
+RECENT_STEPS: Final = 100  # the recent sums cover the last 100 to 200 that made updates
 
 # Described one by one, the largest: 200 bytes each fit into an answer, with the names, which all came in one
 # request of 64 KiB.
@@ -65,8 +65,8 @@ class OwnCompression:
     def __init__(self) -> None:
         self._tensors: Tensors = ()  # known from `begin` on
 
-    def begin(self, tensors: Tensors, *, shards: int = 0, mini_batches: int = 0) -> None:
-        """Begin with a run that counts `shards`; earlier incarnations have made `mini_batches`."""
+    def begin(self, tensors: Tensors, *, shards: int = 0, steps: int = 0) -> None:
+        """Begin with a run that counts `shards`; earlier incarnations have made `steps`."""
         sizes = [math.prod(shape) for _, shape in tensors]
         ends = np.cumsum(sizes, dtype=np.int64)
         self._tensors = tensors
@@ -74,20 +74,20 @@ class OwnCompression:
         followed = ends if shards else ends[:-1]
         self._firsts = (followed << 1).astype(np.uint32)  # the least word behind each tensor, if there is one
         self._places = np.zeros(len(sizes) + 1, np.int64)
-        self._mini_batch = mini_batches  # of the last update
-        self._mini_batches_made = 0  # of the current sums, without those that made no update
+        self._steps = steps  # of the last update
+        self._steps_made = 0  # of the current sums, without those that made no update
         self._older, self._previous, self._current = (Tally.empty(len(sizes)) for _ in range(3))
 
     def count(self, update: OwnUpdateMade) -> None:
         """Add one more update."""
-        words, made = update.words, max(update.steps - self._mini_batch, 0)
+        words, made = update.words, max(update.steps - self._steps, 0)
         if made:
-            if self._mini_batches_made == RECENT_MINI_BATCHES:
+            if self._steps_made == RECENT_STEPS:
                 self._older.add(self._previous)
                 self._previous, self._current = self._current, Tally.empty(len(self._tensors))
-                self._mini_batches_made = 0
-            self._mini_batch = update.steps
-            self._mini_batches_made += 1
+                self._steps_made = 0
+            self._steps = update.steps
+            self._steps_made += 1
         measured, tally = codec.measure(update.payload, len(words), self._coordinates), self._current
         for name in MEASURED:
             tally.sums[name] += getattr(measured, name)
@@ -95,7 +95,7 @@ class OwnCompression:
         tally.sums["updates"] += 1
         tally.sums["dense_updates"] += measured.blocks == 0
         tally.sums["indices"] += len(words)
-        tally.sums["mini_batches"] += made
+        tally.sums["steps"] += made
         self._places[-1] = len(words)
         self._places[1 : 1 + len(self._firsts)] = words.searchsorted(self._firsts)
         counts = self._places[1:] - self._places[:-1]
@@ -132,10 +132,10 @@ class OwnCompression:
 def describe_sums(sums: Mapping[str, int], weights: int) -> UpdateSums:
     """Return the sums over some updates of a run of `weights` weights, and the ratios made of them."""
     bits = BitCounts(**{name: sums.get(name, 0) for name in BITS})
-    indices, mini_batches = sums.get("indices", 0), sums.get("mini_batches", 0)
+    indices, steps = sums.get("indices", 0), sums.get("steps", 0)
     return UpdateSums(
         **{name: sums.get(name, 0) for name in COUNTS},
-        density=_ratio(indices, weights * mini_batches),
+        density=_ratio(indices, weights * steps),
         bits=bits,
         bits_per_index=_ratio(bits.total, indices),
     )
@@ -160,8 +160,8 @@ def describe_compression(
                 indices=indices,
                 step=int(total.tensor_steps[place]),
                 share=_ratio(indices, total.sums["indices"]),
-                density=_ratio(indices, size * total.sums["mini_batches"]),
-                recent_density=_ratio(int(recent.tensor_indices[place]), size * recent.sums["mini_batches"]),
+                density=_ratio(indices, size * total.sums["steps"]),
+                recent_density=_ratio(int(recent.tensor_indices[place]), size * recent.sums["steps"]),
             )
         )
     return Compression(total=whole[0], recent=whole[1], tensors_total=len(sizes), tensors=rows)
@@ -187,7 +187,7 @@ def describe_nodes(nodes: Iterable[Compression | None], weights: int) -> Compres
     for name, each in rows.items():
         size, found = each[0].weights, sum(row.indices for row in each)
         step = next((row.step for row in reversed(each) if row.step), 0)
-        share, density = _ratio(found, full_sums["indices"]), _ratio(found, size * full_sums["mini_batches"])
+        share, density = _ratio(found, full_sums["indices"]), _ratio(found, size * full_sums["steps"])
         tensors.append(
             TensorSums(name=name, weights=size, indices=found, step=step, share=share, density=density)
         )
@@ -236,7 +236,7 @@ def render_compression(compression: Compression | None) -> str:
 
 def facts_of(label: str, part: UpdateSums) -> list[str]:
     """Return two lines on some updates as a whole."""
-    steps = formatting.counted(part.mini_batches, "step")
+    steps = formatting.counted(part.steps, "step")
     return [
         f"{label:<{LABEL_WIDTH}}{formatting.grouped(part.updates)} in {steps}, "
         f"density {fraction(part.density)}, {formatting.decimals(part.bits_per_index, 2)} bits per index",

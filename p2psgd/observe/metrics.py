@@ -92,7 +92,7 @@ def _training(status: NodeStatus) -> Iterator[Metric]:
     yield _one("weights", "Weights of the model.", None if status.run is None else status.run.weights)
     yield _one("trainer_attached", "1 if a trainer is attached.", trainer.attached)
     yield _count("trainer_restarts", "Starts of the trainer after it had ended.", trainer.restarts)
-    yield _count("mini_batches", "Mini-batches, over all lives.", trainer.mini_batches)
+    yield _count("steps", "Steps, over all incarnations of the node.", trainer.steps)
     yield _count("samples", "Samples trained by the attached trainer.", trainer.samples)
     yield _one("samples_per_second", "Speed of the trainer.", trainer.samples_per_s)
     yield _one("epoch", "Passes over this node's share of the data.", trainer.epoch)
@@ -100,7 +100,7 @@ def _training(status: NodeStatus) -> Iterator[Metric]:
     yield _one("test_accuracy_ratio", "Share of the test right.", trainer.test_accuracy)
     parts = _by_label("part", {part: getattr(trainer, f"{part}_s") for part in PARTS})
     yield _counts("step_seconds", "Time in steps, by what the trainer did.", parts)
-    yield _count("steps", "Steps that took this time.", trainer.steps)
+    yield _count("timed_steps", "Steps that took this time.", trainer.timed_steps)
 
 
 def _updates(status: NodeStatus) -> Iterator[Metric]:
@@ -115,7 +115,7 @@ def _updates(status: NodeStatus) -> Iterator[Metric]:
     yield _count("update_indices", "Weight indices in own updates.", total.indices)
     sizes = _by_label("part", {part: bits / 8 for part, bits in total.bits.by_name().items()})
     yield _counts("update_bytes", "Own updates as sent to one peer, by what the bytes are for.", sizes)
-    dense = run.weights * total.mini_batches * DENSE_BITS / 8
+    dense = run.weights * total.steps * DENSE_BITS / 8
     yield _count("dense_bytes", "The gradients of the same mini-batches as float32.", dense)
     bits = _by_label("window", {"all": total.bits_per_index, "recent": recent.bits_per_index})
     yield _gauge("bits_per_index", "Bits of own updates for each weight index, headers included.", bits)

@@ -108,7 +108,7 @@ class UpdateSums(Part):
     """Sums over some updates."""
 
     updates: int = 0
-    mini_batches: int = 0
+    steps: int = 0
     indices: int = Field(0, description="weight indices in these updates")
     dense_updates: int = 0
     blocks: int = 0
@@ -160,15 +160,15 @@ class TrainerStatus(Part):
     attached: bool = False
     pid: int | None = None
     finished: bool = False
-    mini_batches: int = Field(0, description="over all incarnations of the node")
-    mini_batches_per_s: float | None = Field(None, description="as the daemon counts them")
+    steps: int = Field(0, description="over all incarnations of the node")
+    steps_per_s: float | None = Field(None, description="as the daemon counts them")
     samples: int = 0
     samples_per_s: Figure = None
     loss: Figure = None
     test_accuracy: Figure = Field(None, description="fraction")
     epoch: Figure = None
     waits: str = ""
-    steps: int = Field(0, description="of this process; the times below are those of all of them")
+    timed_steps: int = Field(0, description="of this process; the times below are those of all of them")
     computing_s: float = 0.0
     waiting_s: float = Field(0.0, description="for others")
     adding_s: float = 0.0
@@ -509,7 +509,7 @@ def compression_ratio(nodes: Sequence[NodeStatus]) -> float | None:
     Bytes are those to one peer, headers and frames included ([Strom 2015] table 3, there without entropy
     coding). None before the first.
     """
-    weights = sum(node.run.weights * node.trainer.mini_batches for node in nodes if node.run)
+    weights = sum(node.run.weights * node.trainer.steps for node in nodes if node.run)
     return dense_ratio(weights, sum(node.updates.bytes for node in nodes if node.updates))
 
 

@@ -187,10 +187,10 @@ def _trainer(status: NodeStatus) -> str:
 def progress_facts(status: NodeStatus) -> list[str]:
     """Return how far the trainer is, and how fast: in samples, or in steps if it reports none."""
     trainer = status.trainer
-    facts = [f"step {grouped(trainer.mini_batches)}"] if trainer.mini_batches else []
+    facts = [f"step {grouped(trainer.steps)}"] if trainer.steps else []
     facts += [f"loss {decimals(trainer.loss, 3)}"] if trainer.loss is not None else []
-    if not counts_samples(trainer) and trainer.mini_batches_per_s is not None:
-        facts.append(f"{decimals(trainer.mini_batches_per_s, 1)} steps/s")
+    if not counts_samples(trainer) and trainer.steps_per_s is not None:
+        facts.append(f"{decimals(trainer.steps_per_s, 1)} steps/s")
     if counts_samples(trainer):
         facts += [f"epoch {decimals(trainer.epoch, 2)}"] if trainer.epoch is not None else []
         facts += [f"{grouped(trainer.samples_per_s)} samples/s"] if trainer.samples_per_s is not None else []
@@ -459,7 +459,7 @@ def describe_steps(trainers: Sequence[TrainerStatus]) -> dict[str, float] | None
 
     None before the first step.
     """
-    steps = sum(trainer.steps for trainer in trainers)
+    steps = sum(trainer.timed_steps for trainer in trainers)
     spent_s = {
         part: sum(getattr(trainer, f"{part}_s") for trainer in trainers) for part in (*PARTS, *DAEMONS)
     }
@@ -541,7 +541,7 @@ def _figures(status: NodeStatus) -> list[str]:
     count, trainer, updates = formatting.short, status.trainer, status.updates
     samples = counts_samples(trainer)
     return [
-        count(trainer.mini_batches),
+        count(trainer.steps),
         decimals(trainer.epoch if samples else None, 2),
         count(trainer.samples_per_s if samples else None),
         decimals(trainer.loss, 3),
@@ -568,10 +568,10 @@ def progress_line(statuses: Sequence[NodeStatus]) -> str:
     states = list(map(state_word, statuses))
     facts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     trainers = [status.trainer for status in live]
-    facts.append(_mini_batches(trainers))
+    facts.append(_steps(trainers))
     speeds = [trainer.samples_per_s for trainer in trainers if trainer.samples_per_s]
     facts += [f"{grouped(sum(speeds))} samples/s"] if speeds else []
-    paces = [trainer.mini_batches_per_s for trainer in trainers if trainer.mini_batches_per_s]
+    paces = [trainer.steps_per_s for trainer in trainers if trainer.steps_per_s]
     facts += [f"{decimals(sum(paces), 1)} steps/s"] if paces and not speeds else []
     losses = [trainer.loss for trainer in trainers if trainer.loss is not None]
     facts += [f"loss {sum(losses) / len(losses):.3f}"] if losses else []
@@ -584,8 +584,8 @@ def progress_line(statuses: Sequence[NodeStatus]) -> str:
     return "; ".join(filter(None, [", ".join(filter(None, facts)), ring, *shared_notes(statuses)]))
 
 
-def _mini_batches(trainers: Sequence[TrainerStatus]) -> str:
-    counts = [trainer.mini_batches for trainer in trainers]
+def _steps(trainers: Sequence[TrainerStatus]) -> str:
+    counts = [trainer.steps for trainer in trainers]
     least, most = min(counts, default=0), max(counts, default=0)
     if not most:
         return ""

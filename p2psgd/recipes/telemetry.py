@@ -51,7 +51,7 @@ class Split:
     time.
     """
 
-    steps: int = 0
+    timed_steps: int = 0
     computing_s: float = 0.0
     waiting_s: float = 0.0
     adding_s: float = 0.0

@@ -53,7 +53,9 @@ def write_votes(state: Path, fingerprint: bytes, votes: Votes, names: Mapping[in
 
     On disk when this returns. UsageError if they cannot be.
     """
-    members = votes.view.lives.keys() | (set() if votes.value is None else votes.value.lives.keys())
+    members = votes.view.incarnations.keys() | (
+        set() if votes.value is None else votes.value.incarnations.keys()
+    )
     fields = {
         "format": 1,
         "run": fingerprint.hex(),

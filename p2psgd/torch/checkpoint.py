@@ -37,7 +37,7 @@ class Kept:
         state = {
             "by": KEPT_BY,
             "kinds": self._kinds,
-            "mini_batches": self._link.steps,
+            "steps": self._link.steps,
             "rates": np.array(self._steps.rates, np.float64),
             "buffers": _saved(_buffers(self._model)),
             "others": _saved([each.state_dict() for each in self._others]),
@@ -62,7 +62,7 @@ class Kept:
         kept: Named | None = self._link.restored
         if kept is None or kept.get("by") != KEPT_BY:
             return
-        same = kept["mini_batches"] == self._link.steps
+        same = kept["steps"] == self._link.steps
         self._steps.restore(kept.get("tau"), kept["rates"].tolist() if same else ())
         try:
             if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later

@@ -150,10 +150,10 @@ def _counts(life: Life) -> Counter[str]:
     return counts
 
 
-def _node(node: Node, mini_batches: int) -> dict[str, Any]:
+def _node(node: Node, steps: int) -> dict[str, Any]:
     return {
         "node": node.name,
-        "mini_batches": mini_batches,
+        "steps": steps,
         "rss_kib_max": max((life.rss_kib_max for life in node.lives), default=0),
         "lives": [
             {
@@ -222,6 +222,6 @@ def _node_line(node: Mapping[str, Any]) -> str:
         rss = f"{remembered[-1]['rss_kib'][-1] / 1024:.0f}"
         descriptors = str(remembered[-1]["descriptors"][-1])
     return (
-        f"{node['node']:<8} {len(node['lives']):>5}  {node['mini_batches']:>12}  "
+        f"{node['node']:<8} {len(node['lives']):>5}  {node['steps']:>12}  "
         f"{node['rss_kib_max'] / 1024:>16.0f}  {rss:>23}  {descriptors:>11}"
     )

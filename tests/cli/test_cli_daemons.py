@@ -12,7 +12,7 @@ import pytest
 
 from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
-from tests.node.test_node import Place, calm, endless, mini_batches
+from tests.node.test_node import Place, calm, endless, steps
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +36,7 @@ def test_a_machine_that_died_is_seen_removed_and_remembered(tmp_path: Path) -> N
     place = Place(tmp_path, 3)
     trained = endless(calm(tmp_path))
     with all_stopped([place.start(number, *trained) for number in range(3)]) as daemons:
-        until(lambda: all(mini_batches(daemon) > 30 for daemon in daemons), "training")
+        until(lambda: all(steps(daemon) > 30 for daemon in daemons), "training")
         until(lambda: view(daemons[0]).get("members_total") == 3, "the run is founded")
         equal = command("digest", "--state", str(daemons[0].state))
         assert equal.returncode == 0, equal.stdout + equal.stderr
@@ -61,8 +61,8 @@ def test_a_machine_that_died_is_seen_removed_and_remembered(tmp_path: Path) -> N
         assert running.returncode == 64
         assert running.stderr.startswith("p2psgd: node-1 runs and is linked with this node")
         assert view(daemons[0])["number"] == number + 1
-        count = mini_batches(daemons[0])
-        until(lambda: mini_batches(daemons[0]) > count + 20, "training went on")
+        count = steps(daemons[0])
+        until(lambda: steps(daemons[0]) > count + 20, "training went on")
         dead = events(daemons[2])  # read from the files of a node that runs no more
         assert {"view", "ready"} <= {event["kind"] for event in dead}
         kinds = [event["kind"] for event in events(daemons[0])]
@@ -75,7 +75,7 @@ def test_the_lower_of_two_nodes_goes_on_alone_where_the_recipe_says_so(tmp_path:
     with Path(recipe).open("a") as file:
         file.write('[run]\ntwo_nodes = "lower-id"\n')
     with all_stopped([place.start(number, *endless(recipe)) for number in range(2)]) as daemons:
-        until(lambda: all(mini_batches(daemon) > 5 for daemon in daemons), "both train")
+        until(lambda: all(steps(daemon) > 5 for daemon in daemons), "both train")
         lower, higher = sorted(daemons, key=lambda daemon: str((daemon.status() or {})["id"]))
         view = (lower.status() or {})["view"]
         assert view["members_total"] == 2
@@ -117,11 +117,11 @@ def test_every_life_has_its_start_and_its_end_in_the_events(tmp_path: Path) -> N
 def test_events_go_on_counting_in_a_nodes_next_life(tmp_path: Path) -> None:
     place = Place(tmp_path, 1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)))]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         daemons[0].kill()
         before = events(daemons[0])
         daemons.append(place.start(0, *endless(calm(tmp_path))))
-        until(lambda: mini_batches(daemons[1]) > 5, "training again")
+        until(lambda: steps(daemons[1]) > 5, "training again")
         assert daemons[1].stop() == 0
         after = events(daemons[1])
     assert after[: len(before)] == before

@@ -49,7 +49,7 @@ class Pair:
         """The second waits for the gentle start of the first."""
         statuses = [daemon.status() or {} for daemon in self.daemons]
         ready = all(status.get("ready") for status in statuses)
-        return ready and statuses[0]["trainer"]["mini_batches"] > 0
+        return ready and statuses[0]["trainer"]["steps"] > 0
 
 
 @pytest.fixture(scope="module")

@@ -86,20 +86,20 @@ def test_an_interruption_at_any_line_of_reload_receive_and_send_tears_nothing(
                 interrupted = True
             finally:
                 sys.settrace(None)
-            mini_batches = link.steps
-            if mini_batches not in totals:
-                totals[mini_batches] = totals[mini_batches - 1] + delta
-            totals[mini_batches + 1] = totals[mini_batches] + spike(9, 3)
+            steps = link.steps
+            if steps not in totals:
+                totals[steps] = totals[steps - 1] + delta
+            totals[steps + 1] = totals[steps] + spike(9, 3)
             link.receive()
             link.send(spike(9, 3), 2)
-            assert link.steps == mini_batches + 1, interrupt.where
+            assert link.steps == steps + 1, interrupt.where
             daemon.take_all()
             np.testing.assert_array_equal(link.weights, daemon.weights(), interrupt.where)
             (state,), (updates,) = daemon.host.states, daemon.host.updates_at_states
             assert state.residual is not None
-            assert state.script == {"n": state.mini_batches}, interrupt.where
+            assert state.script == {"n": state.steps}, interrupt.where
             sent = changes_of(daemon.host.updates[:updates], WEIGHTS)
-            np.testing.assert_array_equal(sent + state.residual, totals[state.mini_batches], interrupt.where)
+            np.testing.assert_array_equal(sent + state.residual, totals[state.steps], interrupt.where)
             daemon.host.states.clear()
             daemon.host.updates_at_states.clear()
             done = link.weights + link.residual - expected
@@ -160,7 +160,7 @@ def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
     ("call", "counter", "done"),
     [
         ("_outbox.put", None, False),
-        ("_counters.store", Counter.MINI_BATCH, False),
+        ("_counters.store", Counter.STEPS, False),
         ("_counters.store", Counter.OUTBOX_HEAD, True),
         ("_wake_daemon.signal", None, True),
     ],

@@ -27,9 +27,9 @@ from tests.ipc.doomed_trainer import delta_of
 def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:
     random = np.random.default_rng(0)
     residual, weights = ZEROS.astype(np.float64), ZEROS.astype(np.float64)
-    for mini_batch in range(1, 6):
+    for steps in range(1, 6):
         delta = (np.round(random.normal(size=WEIGHTS) * 5) * 0.5 * QUANTUM).astype(np.float32)
-        step = 3 + mini_batch
+        step = 3 + steps
         residual += delta
         emitted = np.where(np.abs(residual) > step * QUANTUM, np.sign(residual), 0) * step * QUANTUM
         residual -= emitted
@@ -37,11 +37,11 @@ def test_send_follows_strom_step_by_step(daemon: Daemon, link: Link) -> None:
         assert link.send(delta, step) == np.count_nonzero(emitted)
         np.testing.assert_array_equal(link.residual, residual)
         np.testing.assert_array_equal(link.weights, weights)
-        assert link.steps == mini_batch
+        assert link.steps == steps
     daemon.take_all()
     np.testing.assert_array_equal(daemon.weights(), weights)
     assert [update.steps for update in daemon.host.updates] == [1, 2, 3, 4, 5]
-    assert daemon.trainer_status()["mini_batches"] == 5
+    assert daemon.trainer_status()["steps"] == 5
 
 
 def test_a_mini_batch_without_an_index_counts_and_sends_nothing(daemon: Daemon, link: Link) -> None:
@@ -50,7 +50,7 @@ def test_a_mini_batch_without_an_index_counts_and_sends_nothing(daemon: Daemon, 
     daemon.take_all()
     assert [update.steps for update in daemon.host.updates] == [2]
     assert link.residual[5] == 0.5 * QUANTUM
-    assert daemon.trainer_status()["mini_batches"] == 2
+    assert daemon.trainer_status()["steps"] == 2
 
 
 def test_a_delta_may_be_read_only_and_strided(daemon: Daemon, link: Link) -> None:
@@ -214,7 +214,7 @@ def test_a_full_outbox_makes_the_trainer_wait_visibly_until_there_is_room(start_
         sender.start()
         daemon.until(lambda: "outbox is full" in daemon.server.session.status()["waits"], "the trainer waits")
         assert not daemon.host.updates
-        sent = daemon.trainer_status()["mini_batches"]
+        sent = daemon.trainer_status()["steps"]
         assert sent < 40
         daemon.server.session.outbox_closed = False
         daemon.call(daemon.server.session.drain)

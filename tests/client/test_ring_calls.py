@@ -168,7 +168,7 @@ def test_a_trainer_that_waits_for_a_round_gives_its_state(ring: Ring, daemon: Da
     daemon.call(daemon.server.session.request_state)
     daemon.until(lambda: bool(daemon.host.states), "a state")
     (state,) = daemon.host.states
-    assert (state.mini_batches, state.script) == (1, {"n": 1})
+    assert (state.steps, state.script) == (1, {"n": 1})
     assert state.residual is not None
     assert state.residual[1] == 1.5 * QUANTUM
     ring.held.clear()

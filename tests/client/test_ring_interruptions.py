@@ -55,13 +55,13 @@ def test_an_interruption_at_any_line_of_a_dense_round_tears_nothing(start_daemon
             finally:
                 sys.settrace(None)
             end_round(link)
-            mini_batches = link.steps
+            steps = link.steps
             assert (link.allreduce(np.full(2, number, np.float32)) == number).all(), interrupt.where
             assert link.receive() == 0, interrupt.where
             np.testing.assert_array_equal(link.weights, daemon.host.coordinates.view(np.float32))
             assert link.send(np.ones(120, np.float32)) == 120
             assert link.receive() == 1, interrupt.where
-            assert link.steps == mini_batches + 1, interrupt.where
+            assert link.steps == steps + 1, interrupt.where
             np.testing.assert_array_equal(
                 link.weights, daemon.host.coordinates.view(np.float32), interrupt.where
             )

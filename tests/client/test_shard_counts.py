@@ -57,7 +57,7 @@ def test_counts_go_with_the_next_send_and_have_no_part_in_weights_deltas_and_res
     assert hear(second, other) == [[0] * 5] * 2, "nothing was sent"
     assert one.send(ONES, 8) == 10
     first.take_all()
-    second.until(lambda: bool(second.host.mini_batches), "it hears")
+    second.until(lambda: bool(second.host.steps), "it hears")
     assert hear(second, other) == told
     one.count_shard(4, held=1, used=3)
     one.count_shard(4, held=-2)
@@ -115,7 +115,7 @@ def test_an_interruption_counts_nothing_twice_and_forgets_nothing(
         assert one.shard_counts[0, shard] == 1
     one.send(ONES, 8)
     first.take_all()
-    second.until(lambda: second.host.mini_batches == {1: 2}, "it hears")
+    second.until(lambda: second.host.steps == {1: 2}, "it hears")
     assert hear(second, other) == one.shard_counts.tolist() == [[1, 1, 0, 0, 0], [0] * 5]
     np.testing.assert_array_equal(first.weights()[10:], np.array([1, 1] + [0] * 8, np.float32) * QUANTUM)
 

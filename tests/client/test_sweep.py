@@ -39,7 +39,7 @@ class Residual:
         swept = self.sweep.run(passes, self.sweep.groups(step))
         self.now, self.then = self.then, self.now
         self.counts = self.sweep.count(swept)
-        return {group.step: words.tolist() for group, words in swept}
+        return {group.magnitude: words.tolist() for group, words in swept}
 
 
 def by_weight(steps: Mapping[str, int]) -> NDArray[np.int64]:

@@ -131,7 +131,7 @@ class Assembly:
             machine = self.nodes[node]
             if machine.stopping:
                 self.life(node).stop()
-            self.life(node).pass_time(self.now, ready=machine.ready)
+            self.life(node).tick(self.now, ready=machine.ready)
             self.collect(node)
             if status_sender:
                 for peer in self.up():
@@ -163,7 +163,7 @@ class Assembly:
             return
         life = self.life(target.node)
         if isinstance(message, Said):
-            life.hear_status(
+            life.on_status(
                 source,
                 view=message.view,
                 ready=message.ready,
@@ -171,7 +171,7 @@ class Assembly:
                 now=self.now,
             )
         else:
-            life.hear_vote(source, message, self.now)
+            life.on_vote(source, message, self.now)
         self.collect(target.node)
 
     def settle(self, seconds: float = 0.0) -> None:
@@ -238,7 +238,7 @@ def assert_all_know(
 ) -> None:
     for node in among or assembly.up():
         view = assembly.life(node).view
-        assert (view.number, set(view.lives)) == (number, nodes), assembly.life(node).explain()
+        assert (view.number, set(view.incarnations)) == (number, nodes), assembly.life(node).explain()
 
 
 def shake(assembly: Assembly, chance: random.Random, steps: int) -> None:
@@ -286,7 +286,7 @@ def _shake_wishes(assembly: Assembly, chance: random.Random, one: int, other: in
         return
     match chance.randrange(5):
         case 0:
-            life.wish_eviction(other, "it was their turn", assembly.now)
+            life.request_eviction(other, "it was their turn", assembly.now)
             assembly.collect(one)
         case 1:
             life.withdraw_eviction(other)

@@ -173,7 +173,7 @@ class Ports:
 
 
 class Cluster:
-    """Nodes by number; `now` moves only by `pass_time`."""
+    """Nodes by number; `now` moves only by `tick`."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class Cluster:
         self.now = 100.0
         self.log_budget_bytes = log_budget_bytes
         self.spec = make_spec(two_nodes, mode, shards)
-        self.lives = [0] * size
+        self.incarnations = [0] * size
         self.replicas: list[Replica | None] = [None] * size
         self.executors: dict[int, Executor] = {}
         self.queues: dict[tuple[int, int], deque[bytes]] = {}
@@ -208,13 +208,13 @@ class Cluster:
 
     def boot(self, number: int, *, from_disk: bool = False) -> Replica:
         """Start a node; with votes, checkpoint and own updates of its last lives if `from_disk`."""
-        self.lives[number] += 1
+        self.incarnations[number] += 1
         restored = self.read_checkpoint(number) if from_disk else None
         if restored is not None:
             restored = replace(restored, own=self.own[number].copy())
         replica = Replica(
             self.spec,
-            me=Origin(number + 1, self.lives[number]),
+            me=Origin(number + 1, self.incarnations[number]),
             coordinates=self.initial() if restored is None else restored.coordinates,
             now=self.now,
             bootstrap_expect=len(self.replicas),
@@ -308,7 +308,7 @@ class Cluster:
     def found(self) -> None:
         """Link all and let them agree on view 1."""
         self.link_all()
-        self.pass_time(3.0)
+        self.tick(3.0)
         assert self.views() == [1] * len(self.replicas)
 
     def train(self, nodes: list[int], updates: int) -> None:
@@ -318,7 +318,7 @@ class Cluster:
                 indices = [(7 * number + node) % 4000, 4000 + node]
                 self.give(node, own_update(indices, steps=number + 1))
             self.settle()
-            self.pass_time(0.5)
+            self.tick(0.5)
 
     def lose_log(self, number: int) -> None:
         """Trim all, whoever lacks it."""
@@ -343,7 +343,7 @@ class Cluster:
         while sum(self.deliver(*direction) for direction in list(self.queues)):
             pass  # once more round all of them
 
-    def pass_time(self, seconds: float) -> None:
+    def tick(self, seconds: float) -> None:
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 0.5)

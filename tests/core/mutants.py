@@ -45,7 +45,7 @@ BY_SIMULATOR_TOO: Final[dict[str, Test]] = {
     "trimmed-before-ready": test_receiving.test_who_is_not_ready_lets_go_of_nothing_to_take_an_update,
     "snapshot-without-own-updates": TAIL,
     "snapshot-without-what-the-unlinked-lack": TAIL,
-    "snapshot-without-what-past-lives-made": TAIL,
+    "snapshot-without-what-past-incarnations-made": TAIL,
     "snapshot-with-what-all-have": TAIL,
     "snapshot-before-the-barrier": (
         test_snapshots.test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member
@@ -94,7 +94,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_nothing_of_its_status_counts_whatever_view_it_claims,
     ),
     "removed-node-stays-linked": (
-        (Edit(replica, "Replica._pass_time", "self._barring.pass_time(now)", "pass"),),
+        (Edit(replica, "Replica._pass_time", "self._barring.tick(now)", "pass"),),
         test_barring.test_its_link_ends_after_a_failure_timeout_without_a_new_view,
     ),
     "what-a-removed-node-told-is-kept": (
@@ -124,7 +124,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_barring.test_snapshots_are_for_members,
     ),
     "wishers-keep-the-majority": (
-        (Edit(membership, "Membership._wanted", "if wishers and not", "if False and not"),),
+        (Edit(membership, "Membership._wanted", "if requesters and not", "if False and not"),),
         test_eviction.test_one_members_word_does_not_leave_it_the_majority,
     ),
     "mutual-wishes-unheeded": (
@@ -158,7 +158,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         (
             Edit(
                 membership,
-                "Membership.hear_status",
+                "Membership.on_status",
                 "now if self._claimed is None else self._claimed",
                 "now if peer.node not in self._ahead or self._ahead[peer.node] == now else self._claimed",
             ),
@@ -182,7 +182,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_dense_state.test_a_dense_ring_has_no_origin_but_the_one_of_its_rounds,
     ),
     "votes-of-strangers-counted": (
-        (Edit(paxos, "Consensus.hear", "view.number and peer.node not in view.lives", "False"),),
+        (Edit(paxos, "Consensus.on_message", "view.number and peer.node not in view.incarnations", "False"),),
         test_consensus.test_what_a_stranger_says_it_accepted_is_not_proposed,
     ),
     "forbidden-node-freed": (

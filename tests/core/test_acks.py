@@ -16,7 +16,7 @@ def row(origin: Origin, sequence: int, *, durable: int = 0, least: int = 0) -> F
 
 def test_a_member_is_heard_by_its_own_status() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(ME, 5, durable=3), row(B, 2)]), 4, [], 10.0)
+    acks.on_status(A, by_origin([row(ME, 5, durable=3), row(B, 2)]), 4, [], 10.0)
     assert (acks.applied(A, ME), acks.durable(A, ME), acks.applied(A, B)) == (5, 3, 2)
     assert (acks.view(A), acks.heard(A)) == (4, 10.0)
     assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
@@ -24,7 +24,7 @@ def test_a_member_is_heard_by_its_own_status() -> None:
 
 def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 3)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 3)], 10.0)
     assert acks.applied(A, ME) == 9
     assert (acks.applied(B, ME), acks.durable(B, ME)) == (6, 0)
     assert (acks.view(B), acks.heard(B)) == (3, 10.0)
@@ -35,13 +35,13 @@ def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
 
 def test_least_does_not_hold_for_who_is_only_heard() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 0)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 0)], 10.0)
     assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
 
 
 def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(B, 9, least=9)]), 4, [ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7)], 10.0)
+    acks.on_status(A, by_origin([row(B, 9, least=9)]), 4, [ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7)], 10.0)
     assert acks.view(A) == 4
     assert acks.view(ME) == 0
     assert acks.applied(ME, B) == 0
@@ -49,36 +49,38 @@ def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
 
 def test_nothing_that_is_known_of_a_life_goes_back() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(B, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
-    acks.hear(
+    acks.on_status(B, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
+    acks.on_status(
         A, by_origin([row(ME, 9, least=3)]), 4, [ConfirmedRow(*B, 2)], 11.0
     )  # what A heard of it is older
-    acks.hear(B, by_origin([row(ME, 6, durable=1)]), 3, [], 12.0)
+    acks.on_status(B, by_origin([row(ME, 6, durable=1)]), 3, [], 12.0)
     assert (acks.applied(B, ME), acks.durable(B, ME), acks.view(B)) == (8, 5, 4)
     assert acks.heard(B) == 12.0
 
 
 def test_what_others_say_of_a_linked_member_is_a_sign_of_life_and_no_more() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(B, by_origin([row(ME, 2)]), 4, [], 10.0, linked={A, B})
-    acks.hear(A, by_origin([row(ME, 9, least=9)]), 4, [ConfirmedRow(*B, 7)], 11.0, linked={A, B})
-    assert (acks.applied(B, ME), acks.view(B), acks.teller(B)) == (2, 4, B)
+    acks.on_status(B, by_origin([row(ME, 2)]), 4, [], 10.0, linked={A, B})
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, [ConfirmedRow(*B, 7)], 11.0, linked={A, B})
+    assert (acks.applied(B, ME), acks.view(B), acks.reporter(B)) == (2, 4, B)
     assert acks.heard(B) == 11.0
     assert acks.stable(ME, [ME, A, B]) == 2
 
 
 def test_a_members_own_word_replaces_what_others_said_while_it_was_away() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(ME, 9, least=9), row(C, 5, least=5)]), 4, [ConfirmedRow(*B, 2**62)], 10.0)
-    assert (acks.applied(B, ME), acks.view(B), acks.teller(B)) == (9, 2**62, A)
-    acks.hear(B, by_origin([row(ME, 2)]), 4, [], 11.0)
+    acks.on_status(
+        A, by_origin([row(ME, 9, least=9), row(C, 5, least=5)]), 4, [ConfirmedRow(*B, 2**62)], 10.0
+    )
+    assert (acks.applied(B, ME), acks.view(B), acks.reporter(B)) == (9, 2**62, A)
+    acks.on_status(B, by_origin([row(ME, 2)]), 4, [], 11.0)
     assert acks.all_applied(B) == {ME: 2}
-    assert (acks.view(B), acks.teller(B)) == (4, B)
+    assert (acks.view(B), acks.reporter(B)) == (4, B)
 
 
 def test_a_new_life_begins_with_nothing() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
+    acks.on_status(A, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
     again = Origin(A.node, A.incarnation + 1)
     assert (acks.applied(again, ME), acks.durable(again, ME), acks.view(again)) == (0, 0, 0)
     assert acks.stable(ME, [again]) == 0
@@ -86,7 +88,7 @@ def test_a_new_life_begins_with_nothing() -> None:
 
 def test_lives_that_are_not_kept_are_forgotten() -> None:
     acks = Acknowledgements(ME)
-    acks.hear(A, by_origin([row(ME, 8, least=8)]), 4, [ConfirmedRow(*B, 4)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 8, least=8)]), 4, [ConfirmedRow(*B, 4)], 10.0)
     acks.keep({B})
     assert (acks.applied(A, ME), acks.heard(A)) == (0, NEVER)
     assert acks.applied(B, ME) == 8

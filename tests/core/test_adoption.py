@@ -57,7 +57,7 @@ def test_until_all_is_in_the_replica_stays_as_it_was(adopting: Cluster) -> None:
     assert shown(joiner) != before
     adopting.paused = set()
     adopting.give(2, Resumed())
-    adopting.pass_time(5)
+    adopting.tick(5)
     adopting.assert_converged()
     assert adopting.replica(0).frontier.sequence(joiner.me) == 8
 
@@ -70,7 +70,7 @@ def test_what_is_made_or_comes_meanwhile_is_in_it_once(adopting: Cluster) -> Non
     assert joiner.sequence == 8 + joiner.counters.reapplied - 6
     adopting.paused = set()
     adopting.give(2, Resumed())
-    adopting.pass_time(5)
+    adopting.tick(5)
     adopting.assert_converged()
 
 
@@ -132,5 +132,5 @@ def test_what_is_trimmed_meanwhile_leaves_a_log_that_goes_on(adopting: Cluster) 
     adopting.give(2, own_update([7, 4900]))
     adopting.paused = set()
     adopting.give(2, Resumed())
-    adopting.pass_time(5)
+    adopting.tick(5)
     adopting.assert_converged()

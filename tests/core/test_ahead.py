@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from p2psgd.core.frontier import Origin
-from p2psgd.core.readiness import lacks_floor
+from p2psgd.core.readiness import lacks_trimmed
 from p2psgd.wire.messages import FrontierRow
 from tests.core.cluster import Cluster, own_update, status_of
 
@@ -24,13 +24,13 @@ def test_only_rows_beyond_the_frontier_are_remembered_until_the_next_status(clus
     known = FrontierRow(*other, 1, node.frontier.digest(other))
     lacked = FrontierRow(*GONE, 5, 1, trimmed_to=3)
 
-    def hear(*rows: FrontierRow) -> None:
+    def on_message(*rows: FrontierRow) -> None:
         cluster.give(1, status_of(other, list(rows), view=view.number, cluster_id=view.cluster_id))
 
-    hear(known, lacked)
+    on_message(known, lacked)
     assert peer.status == {other: known, GONE: lacked}
     assert peer.ahead == {GONE: lacked}
-    assert lacks_floor(peer, node.frontier)
-    hear(known)
+    assert lacks_trimmed(peer, node.frontier)
+    on_message(known)
     assert not peer.ahead
-    assert not lacks_floor(peer, node.frontier)
+    assert not lacks_trimmed(peer, node.frontier)

@@ -48,7 +48,7 @@ def cluster(clusters: Clusters) -> Cluster:
     cluster.train([0, 1, 2], 3)
     cluster.kill(2)
     cluster.give(0, RemovalRequested(3, forbid=True))
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert cluster.replica(0).membership.view.forbidden == {3}
     cluster.boot(2)
     assert cluster.replica(2).me == OUT
@@ -141,9 +141,9 @@ def test_its_link_ends_after_a_failure_timeout_without_a_new_view(cluster: Clust
     for _ in range(9):
         cluster.now += 0.5
         cluster.give(0, status_of(OUT, [], view=0))
-    cluster.pass_time(0.5)
+    cluster.tick(0.5)
     assert not cluster.drops
-    cluster.pass_time(0.5)
+    cluster.tick(0.5)
     words = "node-2 was removed from the run for good, and brought no view for 5 s"
     assert cluster.drops == [(0, Drop(OUT, RejectCode.FORBIDDEN, words))]
 
@@ -158,13 +158,13 @@ def test_a_view_far_beyond_ends_its_link_at_once(cluster: Cluster) -> None:
 def test_a_view_that_it_brings_is_taken_and_gives_it_another_failure_timeout(cluster: Cluster) -> None:
     open_link(cluster)
     view = cluster.replica(0).membership.view
-    cluster.pass_time(4)
+    cluster.tick(4)
     cluster.give(0, FrameReceived(OUT, view.replace({}, set(), set()).news()))
     assert cluster.views()[0] == view.number + 1
-    cluster.pass_time(4)
+    cluster.tick(4)
     assert not cluster.drops
     cluster.give(0, FrameReceived(OUT, view.news()))  # an old one is no news
-    cluster.pass_time(1.5)
+    cluster.tick(1.5)
     assert [drop.code for _, drop in cluster.drops] == [RejectCode.FORBIDDEN]
 
 
@@ -246,7 +246,7 @@ def test_a_strangers_claims_neither_keep_nodes_from_snapshots_nor_make_them_ask_
     cluster.give(2, LinkOpened(stranger, "stranger"))
     cluster.give(2, status_of(stranger, [FrontierRow(77, 1, 7, 1, trimmed_to=7)]))
     cluster.link_all()
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert joiner.counters.snapshots_taken == needed
     assert joiner.fetch.taking.donor is None
     assert joiner.ready
@@ -255,9 +255,9 @@ def test_a_strangers_claims_neither_keep_nodes_from_snapshots_nor_make_them_ask_
 def test_who_is_told_of_by_another_knows_no_later_view_than_this_node(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.found()
-    teller, other = cluster.replica(1).me, cluster.replica(2).me
+    reporter, other = cluster.replica(1).me, cluster.replica(2).me
     cluster_id = cluster.replica(0).membership.view.cluster_id
-    status = status_of(teller, [], view=1, cluster_id=cluster_id, confirmed=[ConfirmedRow(*other, 2**40)])
+    status = status_of(reporter, [], view=1, cluster_id=cluster_id, confirmed=[ConfirmedRow(*other, 2**40)])
     cluster.give(0, status)
     assert cluster.replica(0).acks.view(other) == 1
 
@@ -285,7 +285,7 @@ def test_its_updates_are_asked_for_of_others_while_it_is_linked(clusters: Cluste
     cluster.cut(0, 2)
     cluster.train([2], 2)
     cluster.kill(2)
-    cluster.lives[2] -= 1
+    cluster.incarnations[2] -= 1
     outcast = Origin(3, 1)
     cluster.cut(0, 1)
     view = cluster.replica(1).membership.view.replace({}, set(), {3})
@@ -297,6 +297,6 @@ def test_its_updates_are_asked_for_of_others_while_it_is_linked(clusters: Cluste
     cluster.stuck.add((0, 2))
     cluster.give(0, LinkOpened(outcast, "node-2"))
     cluster.link(0, 1)
-    cluster.pass_time(2)
+    cluster.tick(2)
     sequences = [replica.frontier.sequence(outcast) for replica in cluster.alive()]
     assert sequences == [2, 2]

@@ -39,7 +39,9 @@ class Setting:
             self.state.frontier.advance(origin, sequence, 0, 1)
 
     def acknowledge(self, member: Origin, origin: Origin, applied: int, durable: int = 0) -> None:
-        self.acks.hear(member, by_origin([FrontierRow(*origin, applied, 0, durable=durable)]), 1, [], 0.0)
+        self.acks.on_status(
+            member, by_origin([FrontierRow(*origin, applied, 0, durable=durable)]), 1, [], 0.0
+        )
 
     def look(self, *, ready: bool = True) -> Retention:
         own_bytes = FRAME_BYTES * self.state.frontier.sequence(ME)
@@ -68,7 +70,7 @@ def test_only_what_all_other_members_have_leaves() -> None:
     setting.acknowledge(B, A, 4)
     setting.look()
     assert setting.log.trimmed_to(A) == 4
-    setting.acks.hear(A, by_origin([FrontierRow(*A, 80, 0, least=7)]), 1, [ConfirmedRow(*B, 1)], 0.0)
+    setting.acks.on_status(A, by_origin([FrontierRow(*A, 80, 0, least=7)]), 1, [ConfirmedRow(*B, 1)], 0.0)
     setting.look()
     assert setting.log.trimmed_to(A) == 7
 

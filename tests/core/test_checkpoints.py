@@ -25,7 +25,7 @@ def test_it_keeps_what_any_other_member_has_on_no_disk_linked_or_not(clusters: C
     for node in (2, 1, 0):  # each saves one update of everybody more than the one before
         cluster.train([0, 1, 2], 1)
         cluster.give(node, CheckpointDue())
-    cluster.pass_time(2)
+    cluster.tick(2)
     cluster.cut(0, 2)
     cluster.train([1], 1)
     cluster.give(0, CheckpointDue())

@@ -82,7 +82,7 @@ def accepted(round_: int, node: int) -> Accepted:
 
 def test_a_promise_leaves_only_once_it_is_saved() -> None:
     voter = Voter()
-    voter.consensus.hear(ADA, prepare(4, 2))
+    voter.consensus.on_message(ADA, prepare(4, 2))
     assert voter.sent() == []
     assert voter.save().promised == Ballot(4, 2)
     assert voter.sent() == [(ADA, promise(4, 2))]
@@ -90,20 +90,20 @@ def test_a_promise_leaves_only_once_it_is_saved() -> None:
 
 def test_an_acceptance_leaves_only_once_it_is_saved_and_a_later_promise_tells_of_it() -> None:
     voter = Voter()
-    voter.consensus.hear(ADA, accept(4, 2, WITHOUT_BOB))
+    voter.consensus.on_message(ADA, accept(4, 2, WITHOUT_BOB))
     assert voter.sent() == []
     saved = voter.save()
     assert (saved.accepted, saved.value) == (Ballot(4, 2), WITHOUT_BOB)
     assert voter.sent() == [(ADA, accepted(4, 2))]
-    voter.consensus.hear(BOB, prepare(5, 3))
+    voter.consensus.on_message(BOB, prepare(5, 3))
     voter.save()
     assert voter.sent() == [(BOB, promise(5, 3, Ballot(4, 2), WITHOUT_BOB))]
 
 
 def test_an_answer_to_what_is_on_disk_already_leaves_at_once() -> None:
     voter = Voter(Votes(VIEW, promised=Ballot(4, 2), accepted=Ballot(4, 2), value=WITHOUT_BOB))
-    voter.consensus.hear(ADA, accept(4, 2, WITHOUT_BOB))
-    voter.consensus.hear(ADA, prepare(4, 2))
+    voter.consensus.on_message(ADA, accept(4, 2, WITHOUT_BOB))
+    voter.consensus.on_message(ADA, prepare(4, 2))
     assert voter.sent() == [(ADA, accepted(4, 2)), (ADA, promise(4, 2, Ballot(4, 2), WITHOUT_BOB))]
     assert voter.effects == []
 
@@ -111,14 +111,14 @@ def test_an_answer_to_what_is_on_disk_already_leaves_at_once() -> None:
 def test_one_answer_of_a_kind_waits_for_each_peer() -> None:
     voter = Voter()
     for round_ in range(1, 50):
-        voter.consensus.hear(ADA, prepare(round_, 2))
+        voter.consensus.on_message(ADA, prepare(round_, 2))
     voter.save()
     assert voter.sent() == [(ADA, promise(49, 2))]
 
 
 def test_an_answer_is_dropped_with_the_link_it_waited_for() -> None:
     voter = Voter()
-    voter.consensus.hear(ADA, prepare(4, 2))
+    voter.consensus.on_message(ADA, prepare(4, 2))
     voter.consensus.forget(ADA)
     voter.save()
     assert voter.sent() == []
@@ -141,9 +141,9 @@ def test_a_majority_decides_the_wish() -> None:
     voter.consensus.propose(WITHOUT_BOB)
     voter.save()
     voter.sent()
-    voter.consensus.hear(ADA, promise(1, 1))
+    voter.consensus.on_message(ADA, promise(1, 1))
     assert voter.sent() == [(ADA, accept(1, 1, WITHOUT_BOB)), (BOB, accept(1, 1, WITHOUT_BOB))]
-    voter.consensus.hear(ADA, accepted(1, 1))
+    voter.consensus.on_message(ADA, accepted(1, 1))
     assert voter.consensus.votes.view == VIEW  # its own acceptance counts once it is saved
     voter.save()
     assert voter.consensus.votes == Votes(WITHOUT_BOB)
@@ -154,7 +154,7 @@ def test_the_value_accepted_at_the_highest_ballot_goes_before_the_wish() -> None
     voter.consensus.propose(WITHOUT_BOB)
     voter.save()
     voter.sent()
-    voter.consensus.hear(ADA, promise(4, 1, Ballot(3, 4), WITHOUT_ADA))
+    voter.consensus.on_message(ADA, promise(4, 1, Ballot(3, 4), WITHOUT_ADA))
     assert voter.sent()[0] == (ADA, accept(4, 1, WITHOUT_ADA))
 
 
@@ -163,7 +163,7 @@ def test_a_lower_acceptance_told_later_does_not_replace_a_higher_one() -> None:
     voter.consensus.propose(WITHOUT_BOB)
     voter.save()
     voter.sent()
-    voter.consensus.hear(ADA, promise(4, 1, Ballot(2, 2), WITHOUT_BOB))
+    voter.consensus.on_message(ADA, promise(4, 1, Ballot(2, 2), WITHOUT_BOB))
     assert voter.sent()[0] == (ADA, accept(4, 1, WITHOUT_ADA))
 
 
@@ -172,9 +172,9 @@ def test_answers_to_another_ballot_and_of_strangers_do_not_count() -> None:
     voter.consensus.propose(WITHOUT_BOB)
     voter.save()
     voter.sent()
-    voter.consensus.hear(ADA, promise(9, 2))
-    voter.consensus.hear(Origin(7, 1), promise(1, 1))
-    voter.consensus.hear(ADA, accepted(1, 1))
+    voter.consensus.on_message(ADA, promise(9, 2))
+    voter.consensus.on_message(Origin(7, 1), promise(1, 1))
+    voter.consensus.on_message(ADA, accepted(1, 1))
     assert voter.sent() == []
     voter.consensus.propose(WITHOUT_BOB)  # goes beyond the round it was refused with
     voter.save()
@@ -188,10 +188,10 @@ def test_what_a_stranger_says_it_accepted_is_not_proposed() -> None:
     voter.save()
     voter.sent()
     its_own = VIEW.replace({7: 1}, {1, 2, 3}, set())
-    voter.consensus.hear(stranger, promise(1, 1, Ballot(2**40, 7), its_own))
-    voter.consensus.hear(ADA, promise(1, 1))
+    voter.consensus.on_message(stranger, promise(1, 1, Ballot(2**40, 7), its_own))
+    voter.consensus.on_message(ADA, promise(1, 1))
     assert voter.sent()[0] == (ADA, accept(1, 1, WITHOUT_BOB))
-    voter.consensus.hear(stranger, promise(2**30, 7))
+    voter.consensus.on_message(stranger, promise(2**30, 7))
     voter.consensus.propose(WITHOUT_BOB)  # with the next round, whatever the stranger said
     voter.save()
     assert voter.sent()[-1][1] == prepare(2, 1)
@@ -202,7 +202,7 @@ def test_a_value_that_frees_a_node_forbidden_for_good_is_refused() -> None:
     bob_again = View(3, (ME, ADA, BOB), cluster_id=VIEW.cluster_id, since=(1, 1, 3))
     voter = Voter(Votes(without_bob))
     with pytest.raises(PeerError, match="no longer forbids a node that view 2 forbids"):
-        voter.consensus.hear(ADA, accept(4, 2, bob_again))
+        voter.consensus.on_message(ADA, accept(4, 2, bob_again))
     assert voter.consensus.votes == Votes(without_bob)
 
 
@@ -211,9 +211,9 @@ def test_a_refusal_tells_what_was_accepted_and_never_looks_like_an_acceptance() 
     # names (6, 2), and must be as true as an answer to that.
     voter = Voter(Votes(VIEW, Ballot(6, 2), Ballot(3, 3), WITHOUT_ADA))
     truth = promise(6, 2, Ballot(3, 3), WITHOUT_ADA)
-    voter.consensus.hear(ADA, prepare(4, 2))
+    voter.consensus.on_message(ADA, prepare(4, 2))
     assert voter.sent() == [(ADA, truth)]
-    voter.consensus.hear(ADA, accept(4, 2, WITHOUT_BOB))
+    voter.consensus.on_message(ADA, accept(4, 2, WITHOUT_BOB))
     assert voter.sent() == [(ADA, truth)]
     assert voter.consensus.votes.accepted == Ballot(3, 3)
 
@@ -228,7 +228,7 @@ def test_a_peer_that_links_meanwhile_is_asked_too_if_it_has_a_vote() -> None:
     voter.consensus.ask(BOB)
     voter.consensus.ask(Origin(7, 1))
     assert voter.sent() == [(BOB, prepare(1, 1))]
-    voter.consensus.hear(BOB, promise(1, 1))
+    voter.consensus.on_message(BOB, promise(1, 1))
     voter.sent()
     voter.consensus.ask(ADA)
     assert voter.sent() == [(ADA, accept(1, 1, WITHOUT_BOB))]
@@ -242,29 +242,29 @@ def test_a_wish_is_given_up_until_it_is_sent_to_be_accepted() -> None:
     assert voter.consensus.attempt is None
     voter.consensus.propose(WITHOUT_BOB)
     voter.save()
-    voter.consensus.hear(ADA, promise(2, 1))
+    voter.consensus.on_message(ADA, promise(2, 1))
     voter.consensus.abandon()
     assert voter.consensus.attempt is not None
 
 
 def test_who_asks_about_a_view_already_decided_is_told_and_a_later_one_is_let_pass() -> None:
     voter = Voter(Votes(WITHOUT_BOB))
-    voter.consensus.hear(BOB, prepare(1, 3))
+    voter.consensus.on_message(BOB, prepare(1, 3))
     news = WITHOUT_BOB.news()
     assert voter.sent() == [(BOB, news)]
     assert isinstance(news, ViewNews)
-    voter.consensus.hear(BOB, Prepare(view=4, round=1, node=3))
-    voter.consensus.hear(BOB, accepted(1, 1))
+    voter.consensus.on_message(BOB, Prepare(view=4, round=1, node=3))
+    voter.consensus.on_message(BOB, accepted(1, 1))
     assert voter.effects == []
 
 
 def test_words_that_cannot_be_meant_are_refused() -> None:
     voter = Voter()
     with pytest.raises(PeerError, match="round"):
-        voter.consensus.hear(ADA, prepare(ROUND_MAX + 1, 2))
+        voter.consensus.on_message(ADA, prepare(ROUND_MAX + 1, 2))
     other = View(WITHOUT_BOB.number, WITHOUT_BOB.members, WITHOUT_BOB.forbidden, 77)
     with pytest.raises(PeerError, match="bootstrapped twice") as caught:
-        voter.consensus.hear(ADA, accept(1, 2, other))
+        voter.consensus.on_message(ADA, accept(1, 2, other))
     assert caught.value.code is RejectCode.CLUSTER_ID
     assert voter.effects == []
 
@@ -283,7 +283,7 @@ class Race:
         self.disks = dict.fromkeys(self.links, Votes(self.view))
         self.effects: dict[int, list[Effect]] = {node: [] for node in self.links}
         self.bag: list[tuple[Origin, int, Prepare | Promise | Accept | Accepted]] = []
-        self.lives = {node: self.begin(node) for node in self.links}
+        self.incarnations = {node: self.begin(node) for node in self.links}
         self.wishes = 0
         self.decided: set[View] = set()
 
@@ -298,14 +298,14 @@ class Race:
         )
 
     def step(self) -> None:
-        node = self.chance.choice(list(self.lives))
-        life, what = self.lives[node], self.chance.random()
+        node = self.chance.choice(list(self.incarnations))
+        life, what = self.incarnations[node], self.chance.random()
         if what < 0.75 and self.bag:
             index = self.chance.randrange(len(self.bag))
             source, target, message = self.bag[index]
             if self.chance.random() < 0.9:
                 del self.bag[index]
-            self.lives[target].hear(source, message)
+            self.incarnations[target].on_message(source, message)
             self.collect(target)
         elif what < 0.95:
             saves = [effect for effect in self.effects[node] if isinstance(effect, SaveVotes)]
@@ -314,11 +314,11 @@ class Race:
                 self.effects[node][:] = [effect for effect in saves if effect.revision > save.revision]
                 self.disks[node] = save.votes
                 life.saved(save.revision)
-        elif what < 0.98 and node in self.view.lives and self.wishes < 20:
+        elif what < 0.98 and node in self.view.incarnations and self.wishes < 20:
             self.wishes += 1
             life.propose(self.view.replace({100 + self.wishes: 1}, set(), set()))
         elif what > 0.99:
-            self.lives[node] = self.begin(node)
+            self.incarnations[node] = self.begin(node)
         self.collect(node)
 
     def collect(self, node: int) -> None:
@@ -330,10 +330,10 @@ class Race:
             if not isinstance(message, ViewNews):
                 assert isinstance(message, Prepare | Promise | Accept | Accepted)
                 self.bag.append((self.links[node], effect.peer.node, message))
-        view = self.lives[node].votes.view
+        view = self.incarnations[node].votes.view
         if view != self.view:
             self.decided.add(view)
-            self.lives[node] = self.begin(node)  # it crashes before the news are on disk
+            self.incarnations[node] = self.begin(node)  # it crashes before the news are on disk
 
 
 def test_racing_proposers_decide_one_view() -> None:

@@ -76,10 +76,10 @@ def snapshot(donor: Replica, errors: dict[Origin, int], *, tail: tuple[Origin, i
 
 def found(cluster: Cluster, wrong: int, hidden: int, *, tail: tuple[int, int] | None = None) -> Place | None:
     """What node 0 finds in node 1's snapshot if the rows of nodes `wrong` and `hidden` are wrong."""
-    lives = [replica.me for replica in cluster.alive()]
-    errors = {lives[hidden]: -ERROR}
-    errors[lives[wrong]] = errors.get(lives[wrong], 0) + ERROR
-    begins = None if tail is None else (lives[tail[0]], tail[1])
+    incarnations = [replica.me for replica in cluster.alive()]
+    errors = {incarnations[hidden]: -ERROR}
+    errors[incarnations[wrong]] = errors.get(incarnations[wrong], 0) + ERROR
+    begins = None if tail is None else (incarnations[tail[0]], tail[1])
     state, intake = cluster.replica(0).state, snapshot(cluster.replica(1), errors, tail=begins)
     place = contradicted_by(state, intake)
     if place is None:
@@ -156,7 +156,7 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     assert joiner.fetch.taking.bytes_taken == 0  # refused at its beginning
     assert joiner.scanner.scrub_due < scrub_due
     cluster.paused = set()
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert [replica.counters.snapshots_given for replica in cluster.alive()] == [1, 1, 0]
     assert len(cluster.drops) == 1
     cluster.assert_converged()

@@ -123,7 +123,7 @@ def test_a_scrub_goes_on_over_rounds_and_finds_what_memory_has_lost() -> None:
         for tick in range(SCRUB_TICKS):
             if tick == 20 and hurt is not None:
                 old[hurt] ^= 1
-            results.append(setting.scanner.pass_time(60 + 0.2 * tick))
+            results.append(setting.scanner.tick(60 + 0.2 * tick))
             if tick % 3 == 1:
                 setting.complete()
         assert results == [None] * (SCRUB_TICKS - 1) + [hurt != 4990]
@@ -190,12 +190,12 @@ class Rounds:
 def test_a_member_that_is_behind_takes_a_snapshot_after_a_failure_timeout() -> None:
     rounds = Rounds(3)
     rounds.complete(1, [0, 1, 2])
-    rounds.cluster.pass_time(3.0)
+    rounds.cluster.tick(3.0)
     rounds.complete(2, [0, 1])
     rounds.complete(3, [0, 1])
-    rounds.cluster.pass_time(4.0)
+    rounds.cluster.tick(4.0)
     assert rounds.cluster.replica(2).frontier.round == 1  # it may still be given the result
-    rounds.cluster.pass_time(10.0)
+    rounds.cluster.tick(10.0)
     rounds.check()
     assert rounds.cluster.noted("snapshot taken")
     assert rounds.weights(2) == weights_after(3).tobytes()
@@ -208,10 +208,10 @@ def test_a_newcomer_takes_one_at_once() -> None:
     rounds.complete(1, [0, 1, 2])
     rounds.cluster.kill(2)
     rounds.complete(2, [0, 1])
-    rounds.cluster.pass_time(1.0)
+    rounds.cluster.tick(1.0)
     rounds.cluster.boot(2)
     rounds.cluster.link_all()
-    rounds.cluster.pass_time(10.0)
+    rounds.cluster.tick(10.0)
     rounds.check()
     assert rounds.cluster.all_ready()
     assert rounds.weights(2) == weights_after(2).tobytes()
@@ -223,7 +223,7 @@ def test_a_round_that_others_did_again_is_given_up() -> None:
     rounds.complete(1, [0, 1, 2])
     rounds.complete(2, [2])  # nobody else has it, and they go on without node 2
     rounds.complete(2, [0, 1], view=2)
-    rounds.cluster.pass_time(15.0)
+    rounds.cluster.tick(15.0)
     rounds.check()
     assert rounds.cluster.noted("given up") == [
         (2, "round 2 as completed here is discarded: the others repeated it without this node")
@@ -237,7 +237,7 @@ def test_a_snapshot_that_a_round_has_overtaken_is_not_taken() -> None:
     rounds.complete(1, [0])
     cluster = rounds.cluster
     cluster.stuck.add((0, 1))
-    cluster.pass_time(0.5)
+    cluster.tick(0.5)
     cluster.stuck.clear()
     late = cluster.replica(1)
     while late.fetch.taking.intake is None:
@@ -249,7 +249,7 @@ def test_a_snapshot_that_a_round_has_overtaken_is_not_taken() -> None:
             cluster.deliver(1, 0)
     rounds.complete(1, [1])
     rounds.complete(2, [0, 1])
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     rounds.check()
     assert not cluster.noted("snapshot taken")
     assert late.frontier.round == 2
@@ -273,7 +273,7 @@ def test_a_run_comes_back_from_its_checkpoints(rounds_since: int) -> None:
     assert rounds.cluster.replica(0).frontier.round == 1
     assert rounds.cluster.replica(0).log.trimmed_to(RING) == 1 << 32 | 1
     rounds.cluster.link_all()
-    rounds.cluster.pass_time(15.0)
+    rounds.cluster.tick(15.0)
     rounds.check()
     assert rounds.weights(0) == weights_after(1 + rounds_since).tobytes()
     assert (
@@ -319,7 +319,7 @@ def test_with_an_older_checkpoint_it_takes_a_snapshot() -> None:
     rounds.cluster.give(0, CheckpointDue())
     rounds.complete(2, [0, 1, 2])
     hurt_and_find(rounds.cluster)
-    rounds.cluster.pass_time(10.0)
+    rounds.cluster.tick(10.0)
     rounds.check()
     assert (
         0,
@@ -341,7 +341,7 @@ def test_what_was_wrong_cannot_be_told_of_another_round() -> None:
     hurt_and_find(cluster)
     rounds.complete(2, [1, 2])
     cluster.stuck.clear()
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     rounds.check()
     assert cluster.noted("mended") == [
         (0, "which weights were wrong cannot be told: a dense ring keeps no updates to compare them by")
@@ -357,7 +357,7 @@ def test_a_quarantined_node_takes_a_lower_snapshot_too() -> None:
     rounds.cluster.stuck.add((0, 1))
     hurt_and_find(rounds.cluster)
     rounds.cluster.stuck.clear()
-    rounds.cluster.pass_time(20.0)
+    rounds.cluster.tick(20.0)
     rounds.check()
     assert rounds.weights(0) == weights_after(1).tobytes()
     assert rounds.cluster.replica(0).frontier.round == 1
@@ -380,9 +380,9 @@ def test_of_several_donors_the_furthest_is_asked() -> None:
     rounds = Rounds(4)
     rounds.complete(1, [0, 1, 2, 3])
     rounds.complete(2, [0, 3])
-    rounds.cluster.pass_time(1.0)
+    rounds.cluster.tick(1.0)
     hurt_and_find(rounds.cluster)
-    rounds.cluster.pass_time(1.0)
+    rounds.cluster.tick(1.0)
     assert rounds.cluster.noted("snapshot taken")[0] == (0, "took a snapshot from node-3")
     assert rounds.cluster.replica(0).frontier.round == 2
 
@@ -401,5 +401,5 @@ def test_a_snapshot_orders_the_trainer_to_take_the_weights_anew() -> None:
     rounds.cluster.give = lambda number, event: orders.extend(give(number, event)) or orders  # type: ignore[method-assign,func-returns-value]
     rounds.complete(1, [0])
     rounds.complete(2, [0])
-    rounds.cluster.pass_time(15.0)
+    rounds.cluster.tick(15.0)
     assert any(isinstance(order, Reload) for order in orders)

@@ -17,7 +17,7 @@ def test_only_a_ready_member_evicts() -> None:
     assembly.cut(1, 3)
     assembly.cut(2, 3)
     for node in (1, 2):
-        assembly.life(node).wish_eviction(3, "it is not there", assembly.now)
+        assembly.life(node).request_eviction(3, "it is not there", assembly.now)
     assembly.settle(2 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     assembly.nodes[2].ready = True
@@ -33,10 +33,10 @@ def test_who_wishes_others_out_is_not_left_with_the_majority() -> None:
     wisher = assembly.life(5)
     wisher.stopping = True
     for node in (1, 2, 3, 4):
-        wisher.wish_eviction(node, "it is in the way", assembly.now)
+        wisher.request_eviction(node, "it is in the way", assembly.now)
     assembly.settle(0.9 * FAILURE_TIMEOUT_S)  # who is evicted is admitted again after one
     for view in assembly.views():
-        assert len(view.lives.keys() - {5}) > len(view.members) / 2
+        assert len(view.incarnations.keys() - {5}) > len(view.members) / 2
 
 
 def test_a_new_life_does_not_pay_for_the_former_one() -> None:
@@ -46,12 +46,12 @@ def test_a_new_life_does_not_pay_for_the_former_one() -> None:
         assembly.nodes[node].ready = False
     assembly.settle(0.2)
     for node in (1, 2):
-        assembly.life(node).wish_eviction(3, "it is not there", assembly.now)
+        assembly.life(node).request_eviction(3, "it is not there", assembly.now)
     assembly.start(3)
     assembly.nodes[1].ready = assembly.nodes[2].ready = True
     assembly.settle(FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 2, {1, 2, 3})
-    assert assembly.life(1).view.lives[3] == assembly.nodes[3].origin.incarnation
+    assert assembly.life(1).view.incarnations[3] == assembly.nodes[3].origin.incarnation
     assert ("evicted", 3) not in assembly.kinds(1)
 
 
@@ -59,25 +59,25 @@ def test_an_evicted_node_waits_longer_each_time() -> None:
     assembly = founded(3)
     waits = []
     for _ in range(3):
-        assembly.life(1).wish_eviction(3, "slow", assembly.now)
+        assembly.life(1).request_eviction(3, "slow", assembly.now)
         assembly.settle(0.1)
-        assert 3 not in assembly.life(1).view.lives
+        assert 3 not in assembly.life(1).view.incarnations
         began = assembly.now
-        while 3 not in assembly.life(1).view.lives:
+        while 3 not in assembly.life(1).view.incarnations:
             assembly.settle(0.1)
         waits.append(round(assembly.now - began))
     assert waits == [1, 2, 4]
     assembly.settle(130 * FAILURE_TIMEOUT_S)  # and all is forgiven
-    assembly.life(1).wish_eviction(3, "slow", assembly.now)
+    assembly.life(1).request_eviction(3, "slow", assembly.now)
     assembly.settle(1.5 * FAILURE_TIMEOUT_S)
-    assert 3 in assembly.life(1).view.lives
+    assert 3 in assembly.life(1).view.incarnations
 
 
 def test_a_minority_changes_nothing_and_says_what_it_waits_for() -> None:
     assembly = founded(3)
     assembly.cut(1, 3)
     assembly.cut(2, 3)
-    assembly.life(3).wish_eviction(1, "gone", assembly.now)
+    assembly.life(3).request_eviction(1, "gone", assembly.now)
     assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
     told = assembly.life(3).explain()
@@ -91,8 +91,8 @@ def test_a_minority_changes_nothing_and_says_what_it_waits_for() -> None:
 def test_of_two_nodes_the_lower_decides_alone_only_by_policy(two_nodes: str, *, changed: bool) -> None:
     assembly = founded(2, two_nodes=two_nodes)
     assembly.cut(1, 2)
-    assembly.life(1).wish_eviction(2, "gone", assembly.now)
-    assembly.life(2).wish_eviction(1, "gone", assembly.now)
+    assembly.life(1).request_eviction(2, "gone", assembly.now)
+    assembly.life(2).request_eviction(1, "gone", assembly.now)
     assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert (assembly.life(1).view.number, assembly.life(2).view.number) == ((2 if changed else 1), 1)
 
@@ -146,7 +146,7 @@ def between_two_that_wish_an_eviction(*, ready: bool) -> Assembly:
     assembly.cut(2, 3)
     assembly.crash(4)
     for node in (2, 3):
-        assembly.life(node).wish_eviction(4, "gone", assembly.now)
+        assembly.life(node).request_eviction(4, "gone", assembly.now)
     return assembly
 
 
@@ -170,7 +170,7 @@ def test_a_wish_of_another_view_is_not_acted_on() -> None:
     for node in (2, 3):
         assembly.life(node).withdraw_eviction(4)
         told = Origin(node, 1)
-        assembly.life(1).hear_status(told, view=0, ready=True, evict_requests={4}, now=assembly.now)
+        assembly.life(1).on_status(told, view=0, ready=True, evict_requests={4}, now=assembly.now)
     for _ in range(20):
         assembly.tick(status_sender=False)
     assert assembly.life(1).view.number == 1
@@ -183,9 +183,9 @@ def test_of_two_that_wish_each_other_out_one_has_its_way() -> None:
     for one, other in ((2, 3), (2, 4), (2, 5), (3, 4), (3, 5)):
         assembly.cut(one, other)
     for node, other in ((2, 3), (3, 2)):
-        assembly.life(node).wish_eviction(other, "it holds back", assembly.now)
+        assembly.life(node).request_eviction(other, "it holds back", assembly.now)
     assembly.settle(FAILURE_TIMEOUT_S)
-    assert set(assembly.life(1).view.lives) == {1, 2, 4, 5}
+    assert set(assembly.life(1).view.incarnations) == {1, 2, 4, 5}
 
 
 def wishing(*wishes: tuple[int, set[int]]) -> Membership:
@@ -193,8 +193,8 @@ def wishing(*wishes: tuple[int, set[int]]) -> Membership:
     assembly = founded(4)
     life = assembly.life(1)
     for node, evict_requests in wishes:
-        life.hear_status(Origin(node, 1), view=1, ready=True, evict_requests=evict_requests, now=assembly.now)
-    life.pass_time(assembly.now, ready=True)
+        life.on_status(Origin(node, 1), view=1, ready=True, evict_requests=evict_requests, now=assembly.now)
+    life.tick(assembly.now, ready=True)
     return life
 
 
@@ -211,7 +211,7 @@ def test_who_is_at_odds_with_several_goes_and_they_stay() -> None:
 
 def test_who_goes_anyway_is_at_odds_with_nobody() -> None:
     life = wishing((2, {3}), (3, {2}), (4, {3}))
-    life.wish_eviction(2, "it holds back", life._began)
+    life.request_eviction(2, "it holds back", life._began)
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000003, 0000000000000004 ")
 
 
@@ -225,8 +225,8 @@ def test_of_three_the_one_in_the_middle_does_not_choose() -> None:
     assembly = founded(3)
     life = assembly.life(1)
     for node, evict_requests in ((2, {3}), (3, {2})):
-        life.hear_status(Origin(node, 1), view=1, ready=True, evict_requests=evict_requests, now=assembly.now)
-    life.pass_time(assembly.now, ready=True)
+        life.on_status(Origin(node, 1), view=1, ready=True, evict_requests=evict_requests, now=assembly.now)
+    life.tick(assembly.now, ready=True)
     assert life.explain() == ""
 
 
@@ -237,7 +237,7 @@ def test_one_members_word_does_not_leave_it_the_majority() -> None:
 def test_nobody_takes_itself_out_because_others_wish_it() -> None:
     assembly = founded(3)
     assembly.cut(2, 3)
-    assembly.life(2).wish_eviction(1, "it holds back", assembly.now)
+    assembly.life(2).request_eviction(1, "it holds back", assembly.now)
     assembly.settle(3 * FAILURE_TIMEOUT_S)
     assert_all_know(assembly, 1, {1, 2, 3})
 
@@ -246,25 +246,25 @@ def test_who_is_linked_and_silent_is_not_counted_on() -> None:
     assembly = founded(3)
     life = assembly.life(1)
     assembly.now += 2 * FAILURE_TIMEOUT_S
-    life.wish_eviction(3, "it is slow", assembly.now)
+    life.request_eviction(3, "it is slow", assembly.now)
     assert "cannot be taken out yet" in life.explain()  # 1 and 2 alone could decide nothing if 2 is dead
-    life.hear_status(Origin(2, 1), view=1, ready=True, evict_requests=(), now=assembly.now)
+    life.on_status(Origin(2, 1), view=1, ready=True, evict_requests=(), now=assembly.now)
     assembly.now += FAILURE_TIMEOUT_S
-    life.pass_time(assembly.now, ready=True)
+    life.tick(assembly.now, ready=True)
     assert life.explain().startswith("view 2 with 0000000000000001, 0000000000000002 is ")
 
 
 def test_who_is_deaf_is_neither_counted_on_nor_has_its_way() -> None:
     assembly = founded(4)
     life = assembly.life(1)
-    life.hear_status(Origin(3, 1), view=1, ready=True, evict_requests={4}, hears=False, now=assembly.now)
-    life.pass_time(assembly.now, ready=True)
+    life.on_status(Origin(3, 1), view=1, ready=True, evict_requests={4}, hears=False, now=assembly.now)
+    life.tick(assembly.now, ready=True)
     assert life.explain() == ""
     assembly.now += 2 * FAILURE_TIMEOUT_S
-    life.hear_status(Origin(3, 1), view=1, ready=True, evict_requests=(), hears=False, now=assembly.now)
-    life.wish_eviction(4, "it is slow", assembly.now)
+    life.on_status(Origin(3, 1), view=1, ready=True, evict_requests=(), hears=False, now=assembly.now)
+    life.request_eviction(4, "it is slow", assembly.now)
     assert "cannot be taken out yet" in life.explain()  # 1 and 3 would decide, but 3 cannot vote
-    life.hear_status(Origin(3, 1), view=1, ready=True, evict_requests=(), hears=True, now=assembly.now)
+    life.on_status(Origin(3, 1), view=1, ready=True, evict_requests=(), hears=True, now=assembly.now)
     assert life.explain().startswith("view 2 with ")
 
 
@@ -273,11 +273,9 @@ def test_a_wish_of_long_ago_is_not_acted_on() -> None:
     for node in (2, 3):
         assembly.life(node).withdraw_eviction(4)
     life, failure_timeout_s = assembly.life(1), FAILURE_TIMEOUT_S
-    life.hear_status(Origin(2, 1), view=1, ready=True, evict_requests={4}, now=assembly.now)
-    life.hear_status(
-        Origin(3, 1), view=1, ready=True, evict_requests=(), now=assembly.now + failure_timeout_s
-    )
-    life.pass_time(assembly.now + 1.01 * failure_timeout_s, ready=False)
+    life.on_status(Origin(2, 1), view=1, ready=True, evict_requests={4}, now=assembly.now)
+    life.on_status(Origin(3, 1), view=1, ready=True, evict_requests=(), now=assembly.now + failure_timeout_s)
+    life.tick(assembly.now + 1.01 * failure_timeout_s, ready=False)
     assert life.explain() == ""
 
 
@@ -294,7 +292,7 @@ def test_a_person_has_nobody_removed_without_whom_the_others_could_decide_nothin
     )
     assembly.connect(2, 3)
     assembly.settle(0.5)
-    assert 1 not in assembly.life(2).view.lives
+    assert 1 not in assembly.life(2).view.incarnations
 
 
 def test_a_node_that_is_no_member_is_named_too_if_it_cannot_be_forbidden_yet() -> None:
@@ -303,7 +301,7 @@ def test_a_node_that_is_no_member_is_named_too_if_it_cannot_be_forbidden_yet() -
     life = assembly.life(1)
     life.remove(77, forbid=True)
     assembly.now += 2 * FAILURE_TIMEOUT_S  # node 2 is linked and silent
-    life.pass_time(assembly.now, ready=True)
+    life.tick(assembly.now, ready=True)
     two, three, stranger = (f"{node:016x}" for node in (2, 3, 77))
     assert life.explain() == (
         f"{stranger} cannot be taken out yet: 1 of 3 members would be left to decide anything, too few; "

@@ -40,7 +40,7 @@ def test_removed_for_good(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.found()
     cluster.give(0, RemovalRequested(3, forbid=True))
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert cluster.replica(2).waiting_for() == (
         "waiting to be admitted to the run: "
         "this node was removed for good by view 2 and is not admitted again"
@@ -54,7 +54,7 @@ def test_the_barrier_names_who_does_not_know_yet(clusters: Clusters) -> None:
     cluster.kill(2)
     back = cluster.boot(2)
     cluster.link(0, 2)
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert cluster.views() == [2, 1, 2]
     assert back.waiting_for() == (
         "waiting for 0000000000000002 to learn that this node is back, or to be removed"
@@ -76,7 +76,7 @@ def test_a_snapshot_under_way_names_its_donor_and_share(clusters: Clusters) -> N
 
 def test_no_donor(clusters: Clusters) -> None:
     cluster = come_back_without_log(clusters)
-    cluster.pass_time(14)
+    cluster.tick(14)
     assert cluster.replica(2).waiting_for() == "waiting for a member that can give a snapshot"
 
 
@@ -90,10 +90,10 @@ def test_catching_up_tells_how_far(clusters: Clusters) -> None:
     back = cluster.boot(2)
     with silenced(cluster.replica(0)), silenced(cluster.replica(1)):
         cluster.link_all()
-        cluster.pass_time(3)
+        cluster.tick(3)
         assert back.joining.passed
         assert back.waiting_for() == "catching up: 30 updates behind"
-    cluster.pass_time(10)
+    cluster.tick(10)
     assert back.ready
 
 

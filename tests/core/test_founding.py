@@ -44,7 +44,7 @@ def test_without_a_list_a_node_alone_founds_after_a_failure_timeout_and_others_j
     assembly.start(1)
     assembly.start(3)
     assembly.settle(FAILURE_TIMEOUT_S)
-    assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3})}
+    assert {frozenset(view.incarnations) for view in assembly.views()} == {frozenset({1, 2, 3})}
 
 
 def test_without_a_list_nodes_that_start_together_found_together() -> None:
@@ -62,7 +62,7 @@ def test_runs_founded_apart_are_told_apart() -> None:
     with pytest.raises(AssertionError, match="two views of one number"):
         assembly.settle(2 * FAILURE_TIMEOUT_S)
     with pytest.raises(PeerError, match="bootstrapped twice") as caught:
-        assembly.life(1).hear_vote(Origin(2, 1), assembly.life(2).view.news(), assembly.now)
+        assembly.life(1).on_vote(Origin(2, 1), assembly.life(2).view.news(), assembly.now)
     assert caught.value.code is RejectCode.CLUSTER_ID
 
 
@@ -77,7 +77,7 @@ def test_nodes_that_know_one_address_found_no_run_without_the_node_that_is_there
     assert assembly.life(2).explain() == "the cluster has not formed: 1 of 2 nodes are here, 2 are needed"
     assembly.start(1)
     assembly.settle(2 * FAILURE_TIMEOUT_S)
-    assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}
+    assert {frozenset(view.incarnations) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}
     assert len({view.cluster_id for view in assembly.views()}) == 1
 
 
@@ -90,8 +90,8 @@ def test_a_node_that_meets_more_than_it_was_told_of_counts_them_all() -> None:
         assembly.bag.clear()  # nothing is decided while they meet
     life = assembly.life(4)
     for peer in (1, 2, 3):
-        life.hear_status(Origin(peer, 1), view=0, ready=False, evict_requests=(), now=assembly.now)
+        life.on_status(Origin(peer, 1), view=0, ready=False, evict_requests=(), now=assembly.now)
     assert not life._is_quorum({3, 4})
     assert life._is_quorum({2, 3, 4})
     assembly.settle(2 * FAILURE_TIMEOUT_S)
-    assert {frozenset(view.lives) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}
+    assert {frozenset(view.incarnations) for view in assembly.views()} == {frozenset({1, 2, 3, 4})}

@@ -32,14 +32,14 @@ class Joiner:
         )
         return self.joining
 
-    def hear(
+    def on_message(
         self, peer: Origin, rows: list[FrontierRow], view: int, confirmed: list[ConfirmedRow] | None = None
     ) -> JoinProgress:
         """A STATUS; the peer is linked if it was not."""
         known = self.peers.setdefault(peer, Peer(peer, "peer", last_seen=0.0, last_progress=0.0, credit=1))
         known.status = known.ahead = by_origin(rows)
         known.view = view
-        self.acks.hear(peer, by_origin(rows), view, confirmed or [], 1.0)
+        self.acks.on_status(peer, by_origin(rows), view, confirmed or [], 1.0)
         return self.look()
 
     def unlink(self, peer: Origin) -> JoinProgress:
@@ -79,38 +79,38 @@ def test_founding_members_pass_at_once() -> None:
 def test_whom_no_view_holds_is_not_ready() -> None:
     joiner = Joiner(A, admitted_in=None)
     joiner.view = View(5, (A,))
-    assert not joiner.hear(A, [], 5).passed
+    assert not joiner.on_message(A, [], 5).passed
     assert not joiner.joining.ready
 
 
 def test_the_barrier_waits_for_a_member_that_is_not_linked_and_names_it() -> None:
     joiner = Joiner(A, B)
-    assert joiner.hear(A, [], 5).absent == [B]
+    assert joiner.on_message(A, [], 5).absent == [B]
     assert not joiner.joining.ready
-    joiner.hear(B, [], 4)
+    joiner.on_message(B, [], 4)
     assert joiner.joining.absent == [B]  # it does not know the view yet
-    joiner.hear(B, [], 6)
+    joiner.on_message(B, [], 6)
     assert joiner.joining.absent == []
     assert joiner.joining.ready
 
 
 def test_a_member_known_through_another_counts() -> None:
     joiner = Joiner(A, B)
-    assert not joiner.hear(A, [], 5, [ConfirmedRow(*B, 4)]).passed
-    assert joiner.hear(A, [], 5, [ConfirmedRow(*B, 5)]).ready
+    assert not joiner.on_message(A, [], 5, [ConfirmedRow(*B, 4)]).passed
+    assert joiner.on_message(A, [], 5, [ConfirmedRow(*B, 5)]).ready
 
 
 def test_a_member_that_is_put_out_is_not_waited_for() -> None:
     joiner = Joiner(A, B)
-    joiner.hear(A, [], 5)
+    joiner.on_message(A, [], 5)
     assert joiner.leave(B).ready
 
 
 def test_ready_is_who_has_all_that_members_had_when_the_barrier_was_passed() -> None:
     joiner = Joiner(A, B)
-    joiner.hear(A, [row(A, 3)], 5)
-    joiner.hear(B, [row(B, 1), row(A, 2)], 5)
-    joiner.hear(A, [row(A, 9)], 5)  # what comes later is not waited for
+    joiner.on_message(A, [row(A, 3)], 5)
+    joiner.on_message(B, [row(B, 1), row(A, 2)], 5)
+    joiner.on_message(A, [row(A, 9)], 5)  # what comes later is not waited for
     assert joiner.joining.passed
     joiner.apply(A, 2)
     joiner.apply(B, 1)
@@ -120,16 +120,16 @@ def test_ready_is_who_has_all_that_members_had_when_the_barrier_was_passed() -> 
 
 def test_a_floor_is_waited_for_even_if_it_rose_later() -> None:
     joiner = Joiner(A)
-    joiner.hear(A, [row(A, 3)], 5)
-    joiner.hear(A, [row(A, 9, trimmed_to=4)], 5)
+    joiner.on_message(A, [row(A, 3)], 5)
+    joiner.on_message(A, [row(A, 9, trimmed_to=4)], 5)
     assert not joiner.apply(A, 3).ready
     assert joiner.apply(A, 1).ready
 
 
 def test_what_a_member_had_is_not_waited_for_once_it_is_out() -> None:
     joiner = Joiner(A, B)
-    joiner.hear(A, [row(A, 3)], 5)
-    joiner.hear(B, [], 5)
+    joiner.on_message(A, [row(A, 3)], 5)
+    joiner.on_message(B, [], 5)
     joiner.unlink(A)
     assert not joiner.joining.ready
     assert joiner.leave(A).ready
@@ -137,22 +137,22 @@ def test_what_a_member_had_is_not_waited_for_once_it_is_out() -> None:
 
 def test_a_member_that_starts_again_meanwhile_is_asked_anew_what_it_has() -> None:
     joiner = Joiner(A)
-    joiner.hear(A, [row(A, 3)], 5)
+    joiner.on_message(A, [row(A, 3)], 5)
     joiner.unlink(A)
     again = Origin(A.node, 2)
     joiner.view = View(6, (ME, again))
     joiner.acks.keep({ME, again})
     assert not joiner.look().ready
     assert joiner.joining.absent == [again]
-    assert not joiner.hear(again, [row(A, 3)], 6).ready
+    assert not joiner.on_message(again, [row(A, 3)], 6).ready
     assert joiner.apply(A, 3).ready
 
 
 def test_a_member_that_told_what_it_has_and_is_not_linked_any_more_is_waited_for_all_the_same() -> None:
     joiner = Joiner(A, B)
-    joiner.hear(A, [row(A, 3)], 5)
+    joiner.on_message(A, [row(A, 3)], 5)
     joiner.unlink(A)
-    joiner.hear(B, [], 5)  # a newcomer as well: it has nothing
+    joiner.on_message(B, [], 5)  # a newcomer as well: it has nothing
     assert joiner.joining.passed
     assert not joiner.joining.ready
     assert joiner.apply(A, 3).ready
@@ -161,32 +161,32 @@ def test_a_member_that_told_what_it_has_and_is_not_linked_any_more_is_waited_for
 def test_who_vouched_for_a_member_is_waited_for_until_another_vouches_for_it() -> None:
     """A member's floors are known to be covered by the frontier of whoever told of it."""
     joiner = Joiner(A, B, C)
-    joiner.hear(A, [row(A, 3)], 5, [ConfirmedRow(*B, 5)])
-    assert joiner.hear(C, [], 5).passed
+    joiner.on_message(A, [row(A, 3)], 5, [ConfirmedRow(*B, 5)])
+    assert joiner.on_message(C, [], 5).passed
     assert not joiner.joining.ready
     joiner.unlink(A)
     assert not joiner.leave(A).passed
     assert joiner.joining.absent == [B]
-    assert joiner.hear(B, [row(A, 2)], 6).passed
+    assert joiner.on_message(B, [row(A, 2)], 6).passed
     assert not joiner.joining.ready
     assert joiner.apply(A, 2).ready
 
 
 def test_ready_is_lost_by_eviction_and_the_way_begins_anew() -> None:
     joiner = Joiner(A)
-    assert joiner.hear(A, [], 5).ready
+    assert joiner.on_message(A, [], 5).ready
     joiner.view, joiner.admitted_in = View(6, (A,)), None
     assert not joiner.look().ready
     joiner.view, joiner.admitted_in = View(7, (ME, A)), 7
     assert joiner.look().absent == [A]
-    assert joiner.hear(A, [row(A, 2)], 7).passed
+    assert joiner.on_message(A, [row(A, 2)], 7).passed
     assert not joiner.joining.ready
     assert joiner.apply(A, 2).ready
 
 
 def test_an_eviction_that_was_never_heard_of_counts_as_well() -> None:
     joiner = Joiner(A)
-    assert joiner.hear(A, [], 5).ready
+    assert joiner.on_message(A, [], 5).ready
     joiner.view, joiner.admitted_in = View(8, (ME, A)), 8
     assert not joiner.look().ready
 
@@ -194,5 +194,5 @@ def test_an_eviction_that_was_never_heard_of_counts_as_well() -> None:
 def test_nobody_waits_for_rounds_that_a_damaged_member_of_a_dense_ring_has_given_up() -> None:
     joiner = Joiner(A)
     joiner.frontier.jump(3, 0, 3)
-    assert not joiner.hear(A, [FrontierRow(*RING, 7, 0, steps=7)], 5).ready
-    assert joiner.hear(A, [FrontierRow(*RING, 3, 0, steps=3)], 5).ready
+    assert not joiner.on_message(A, [FrontierRow(*RING, 7, 0, steps=7)], 5).ready
+    assert joiner.on_message(A, [FrontierRow(*RING, 3, 0, steps=3)], 5).ready

@@ -19,7 +19,7 @@ def test_goodbye_starts_a_view_without_the_one_that_leaves(clusters: Clusters) -
     leaving = cluster.replica(2)
     cluster.give(2, NodeStopping())
     assert not cluster.replica(2).may_leave
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert cluster.views() == [2, 2, 2]
     assert leaving.me not in cluster.replica(0).membership.view
     assert cluster.replica(2).may_leave
@@ -29,7 +29,7 @@ def test_goodbye_starts_a_view_without_the_one_that_leaves(clusters: Clusters) -
     cluster.assert_converged()
     back = cluster.boot(2)
     cluster.link_all()
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert back.ready
     assert cluster.views() == [3, 3, 3]
     cluster.assert_converged()
@@ -64,12 +64,12 @@ def test_a_dead_machine_is_removed_by_a_person_and_may_come_again(clusters: Clus
     cluster.found()
     cluster.kill(2)
     cluster.give(0, RemovalRequested(3, forbid=False))
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert [len(replica.membership.view.members) for replica in cluster.alive()] == [2, 2]
     assert "removed" in {note.kind for _, note in cluster.notes}
     back = cluster.boot(2)
     cluster.link_all()
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert back.ready
 
 
@@ -78,7 +78,7 @@ def test_a_machine_removed_for_good_does_not_come_back(clusters: Clusters) -> No
     cluster.found()
     cluster.kill(2)
     cluster.give(1, RemovalRequested(3, forbid=True))
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert cluster.replica(0).membership.view.forbidden == {3}
     back = cluster.boot(2)
     cluster.link_all()
@@ -95,11 +95,11 @@ def test_who_was_removed_for_good_and_knows_a_later_view_is_heard_until_it_has_t
     cluster = clusters(4)
     cluster.found()
     cluster.give(0, RemovalRequested(4, forbid=True))
-    cluster.pass_time(1)
+    cluster.tick(1)
     for other in (1, 2, 3):
         cluster.cut(0, other)
     cluster.give(1, RemovalRequested(1, forbid=False))
-    cluster.pass_time(1)
+    cluster.tick(1)
     assert cluster.views() == [2, 3, 3, 3]
     cluster.kill(1)
     cluster.kill(2)
@@ -108,7 +108,7 @@ def test_who_was_removed_for_good_and_knows_a_later_view_is_heard_until_it_has_t
     cluster.settle()
     assert cluster.views() == [3, 3]
     assert not cluster.drops
-    cluster.pass_time(2)
+    cluster.tick(2)
     assert {(number, drop.code) for number, drop in cluster.drops} == {(0, RejectCode.FORBIDDEN)}
 
 
@@ -122,7 +122,7 @@ def split_two(clusters: Clusters, policy: str) -> Cluster:
         for node in (0, 1):
             if not cluster.replica(node).retention.stalled:
                 cluster.train([node], 1)
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
     return cluster
 
 
@@ -132,7 +132,7 @@ def test_two_that_lose_each_other_both_stall(clusters: Clusters) -> None:
     assert cluster.views() == [1, 1]
     made = [replica.sequence for replica in cluster.alive()]
     cluster.link_all()
-    cluster.pass_time(15)
+    cluster.tick(15)
     cluster.assert_converged()
     assert not any(replica.retention.stalled or not replica.ready for replica in cluster.alive())
     first, second = cluster.alive()
@@ -148,7 +148,7 @@ def test_by_lower_id_one_of_two_goes_on_and_the_other_brings_its_own_later(clust
     assert first.log.trimmed_to(first.me) > 0
     made = second.sequence
     cluster.link_all()
-    cluster.pass_time(20)
+    cluster.tick(20)
     assert cluster.all_ready()
     cluster.assert_converged()
     assert first.frontier.sequence(second.me) == made

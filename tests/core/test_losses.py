@@ -39,12 +39,12 @@ def test_a_replica_that_lacks_what_only_this_one_has_is_not_taken_but_another_is
     cluster.link(0, 2)
     lone = cluster.replica(2)
     before = lone.counters.snapshots_taken
-    cluster.pass_time(10)
+    cluster.tick(10)
     assert lone.frontier.sequence(lone.me) == 2
     assert lone.counters.snapshots_taken >= before
     assert not cluster.halts
     cluster.link_all()
-    cluster.pass_time(10)
+    cluster.tick(10)
     cluster.assert_converged()
     assert cluster.replica(0).frontier.sequence(lone.me) == 2
 
@@ -69,10 +69,10 @@ def test_after_three_failure_timeouts_the_loss_is_counted_and_the_node_begins_an
     clusters: Clusters,
 ) -> None:
     cluster = come_back_without_log(clusters)
-    cluster.pass_time(14)
+    cluster.tick(14)
     assert not cluster.halts
     assert cluster.replica(2).counters.snapshots_taken == 0
-    cluster.pass_time(6)
+    cluster.tick(6)
     [(number, halt)] = cluster.halts
     assert (number, halt.again, halt.abandon) == (2, True, True)
     assert halt.words.startswith("4 updates that only this node had applied are lost")
@@ -80,7 +80,7 @@ def test_after_three_failure_timeouts_the_loss_is_counted_and_the_node_begins_an
     cluster.kill(2)
     cluster.boot(2)
     cluster.link_all()
-    cluster.pass_time(10)
+    cluster.tick(10)
     assert cluster.all_ready()
     cluster.assert_converged()
 
@@ -90,7 +90,7 @@ def test_a_node_that_is_ready_never_gives_itself_up(clusters: Clusters) -> None:
     cluster = fall_behind(clusters, 2)
     cluster.lose_log(2)
     cluster.link_all()
-    cluster.pass_time(60)
+    cluster.tick(60)
     assert not cluster.halts
 
 
@@ -103,7 +103,7 @@ def test_what_was_lost_while_a_snapshot_came_keeps_it_from_being_adopted(cluster
     cluster.stuck = {(2, 0), (2, 1)}
     cluster.give(2, own_update([17, 4900]))
     cluster.lose_log(2)
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert lone.fetch.taking.bytes_taken > 0
     assert lone.counters.snapshots_taken == 0
     assert lone.frontier.sequence(lone.me) == 3
@@ -111,14 +111,14 @@ def test_what_was_lost_while_a_snapshot_came_keeps_it_from_being_adopted(cluster
 
 def test_hope_begins_anew_if_what_was_lacking_came_otherwise(clusters: Clusters) -> None:
     cluster = come_back_without_log(clusters)
-    cluster.pass_time(12)
+    cluster.tick(12)
     for other in (0, 1):
         cluster.cut(2, other)
     for _ in range(30):  # alone it lacks nothing that it knows of
         cluster.now += 1.0
         cluster.give(2, TimePassed())
     cluster.link_all()
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert not cluster.halts
 
 
@@ -203,7 +203,7 @@ def test_an_update_that_its_only_holder_cannot_read_comes_with_a_snapshot(cluste
     lane.entries[1] = frame[:-1] + bytes([frame[-1] ^ 1])
     cluster.link_all()
     for _ in range(40):
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
         if cluster.drops and (0, 1) in cluster.queues:  # its first frame was right, the second is refused
             cluster.cut(0, 1)
             cluster.drops.clear()
@@ -220,9 +220,9 @@ def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clus
     cluster.train([0, 1], 3)
     for node in (0, 1):
         cluster.give(node, CheckpointDue())
-    cluster.pass_time(2)
+    cluster.tick(2)
     cluster.train([0], 3)
-    cluster.pass_time(2)
+    cluster.tick(2)
     first = cluster.replica(0)
     others = first.cluster.other_members
     first.log.trim(lambda origin: first.acks.stable(origin, others), lambda origin: 0, share=0.0)
@@ -240,12 +240,12 @@ def test_while_nobody_is_ready_who_gives_a_snapshot_does_not_give_itself_up(clus
     first.log.budget_bytes = first.log.bytes_held + 100
     cluster.paused = {0}  # the copy for node 1 takes long
     cluster.link_all()
-    cluster.pass_time(90)
+    cluster.tick(90)
     assert not cluster.halts
     cluster.paused = set()
     cluster.give(0, Resumed())
     first.log.budget_bytes *= 4
-    cluster.pass_time(20)
+    cluster.tick(20)
     assert cluster.all_ready()
     cluster.assert_converged()
 
@@ -258,7 +258,7 @@ def test_what_the_own_log_cannot_give_is_not_tried_again_at_once(clusters: Clust
     assert isinstance(frame, bytes)
     lane.entries[-1] = frame[:-1] + bytes([frame[-1] ^ 1])
     cluster.link_all()
-    cluster.pass_time(60)
+    cluster.tick(60)
     given = sum(cluster.replica(node).counters.snapshots_given for node in (0, 1))
     assert given <= 2
     assert sum("could not be taken" in words for words in cluster.alarms) == given

@@ -84,15 +84,15 @@ def test_nothing_splits_in_a_storm_and_all_are_members_when_it_is_over(seed: int
         for other in assembly.nodes:
             assembly.cut(one, other)
     assembly.connect_all()
-    lives = {node: machine.origin.incarnation for node, machine in assembly.nodes.items()}
+    incarnations = {node: machine.origin.incarnation for node, machine in assembly.nodes.items()}
     healed = assembly.now
     assembly.settle(10 * FAILURE_TIMEOUT_S)  # what a person wished in the storm comes true, turn by turn
-    while any(dict(view.members) != lives for view in assembly.views()):
+    while any(dict(view.members) != incarnations for view in assembly.views()):
         assert assembly.now < healed + 70 * FAILURE_TIMEOUT_S, [
-            assembly.life(node).explain() for node in lives
+            assembly.life(node).explain() for node in incarnations
         ]
         assembly.settle(FAILURE_TIMEOUT_S)  # the longest back-off is 64 of them
-    assert all(assembly.life(node).admitted_in is not None for node in lives)
+    assert all(assembly.life(node).admitted_in is not None for node in incarnations)
     still = max(assembly.decided)
     assembly.settle(5 * FAILURE_TIMEOUT_S)
     assert max(assembly.decided) == still > storm - 1

@@ -91,7 +91,7 @@ def test_it_goes_on_in_pieces_while_updates_come(clusters: Clusters, monkeypatch
     assert told.count(" instead of ") == 3
     assert f"since: {hurt.spec.name_coordinate(3)} was " in told
     cluster.paused = set()
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert hurt.ready
     cluster.assert_converged()
 
@@ -166,7 +166,7 @@ def test_what_it_cannot_mend_itself_a_donor_mends(
     find(cluster)
     assert cluster.noted("quarantine")[1][1].startswith(f"{UNUSABLE}{why}")
     assert not hurt.node.repairing
-    cluster.pass_time(10)
+    cluster.tick(10)
     assert hurt.counters.snapshots_taken == 1
     assert cluster.noted("mended") == [(0, named(hurt))]
     assert hurt.ready
@@ -180,12 +180,12 @@ def test_while_it_mends_itself_no_donor_is_asked(clusters: Clusters, *, answer: 
     cluster.slow_disks = {0}
     flip(hurt)
     find(cluster)
-    cluster.pass_time(50)
+    cluster.tick(50)
     assert not cluster.halts
     assert hurt.counters.snapshots_taken + hurt.counters.mendings == 0
     if answer:
         cluster.give(0, CheckpointRead(None))
-    cluster.pass_time(20)  # a disk that does not answer is waited for 12 failure timeouts
+    cluster.tick(20)  # a disk that does not answer is waited for 12 failure timeouts
     assert hurt.counters.snapshots_taken == 1
     assert hurt.ready
     before = hurt.lattice.coordinates
@@ -209,7 +209,7 @@ def test_what_it_was_giving_is_withdrawn(clusters: Clusters) -> None:
     assert any(b"not complete" in frame for frame in cluster.queues[0, 1])
     cluster.stuck = set()
     cluster.give(0, CheckpointRead(cluster.read_checkpoint(0)))
-    cluster.pass_time(10)
+    cluster.tick(10)
     assert np.array_equal(hurt.lattice.coordinates, cluster.replica(1).lattice.coordinates)
     cluster.assert_converged()
 
@@ -221,7 +221,7 @@ def test_it_catches_up_however_many_updates_come(clusters: Clusters, monkeypatch
     cluster.paused = {0}
     hurt.scanner.scrub_due = cluster.now
     while not hurt.node.quarantined:
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
     for turn in range(40):
         for index in range(5):
             cluster.give(1, own_update([index, 4000 + turn]))
@@ -237,10 +237,10 @@ def test_what_it_made_is_let_go_if_a_snapshot_comes_first(clusters: Clusters) ->
     flip(hurt)
     hurt.scanner.scrub_due = cluster.now
     while not hurt.node.quarantined:
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
     begun = hurt._quarantine.rebuild is not None
     hurt.node.release()  # as when a snapshot was taken
-    cluster.pass_time(0.5)
+    cluster.tick(0.5)
     hurt.node.quarantine(cluster.now)
     assert (begun, hurt._quarantine.rebuild) == (True, None)
     flip(hurt)  # back again

@@ -27,7 +27,7 @@ def full(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
     joiner.log.budget_bytes = cluster.replica(0).log.bytes_held // 2 + request.param
     cluster.paused = {0, 1}
     cluster.link_all()
-    cluster.pass_time(4)
+    cluster.tick(4)
     assert joiner.me in joiner.membership.view
     assert joiner.counters.held_back > 0
     return cluster
@@ -35,7 +35,7 @@ def full(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
 
 def test_who_is_not_ready_lets_go_of_nothing_to_take_an_update(full: Cluster) -> None:
     joiner = full.replica(2)
-    full.pass_time(30)
+    full.tick(30)
     assert not joiner.ready
     assert [joiner.log.trimmed_to(origin) for origin in joiner.frontier] == [0, 0]
     assert UPDATES - 3 < len(joiner.log) < UPDATES + 3
@@ -44,7 +44,7 @@ def test_who_is_not_ready_lets_go_of_nothing_to_take_an_update(full: Cluster) ->
 def test_what_was_held_back_is_not_sent_again_before_there_is_room(full: Cluster) -> None:
     counters = full.replica(2).counters
     held_back = counters.held_back
-    full.pass_time(30)
+    full.tick(30)
     assert counters.held_back == held_back
 
 
@@ -57,7 +57,7 @@ def test_once_there_is_room_it_comes(full: Cluster, *, snapshot: bool) -> None:
             full.give(donor, Resumed())
     else:
         joiner.log.budget_bytes *= 4
-    full.pass_time(8)
+    full.tick(8)
     assert joiner.ready
     assert joiner.counters.snapshots_taken == snapshot
     full.assert_converged()

@@ -35,7 +35,7 @@ def test_the_last_update_of_a_lively_origin_is_asked_for_if_it_got_lost(clusters
     cluster.settle()
     cluster.give(0, own_update([1]))
     del cluster.queues[0, 1][0]  # nothing follows that would show the gap
-    cluster.pass_time(8.0)
+    cluster.tick(8.0)
     cluster.assert_converged()
 
 
@@ -46,7 +46,7 @@ def test_the_last_words_of_a_dead_node_spread_by_whoever_heard_them(clusters: Cl
     cluster.give(0, own_update([1]))
     assert cluster.deliver(0, 1)  # node 2 never gets it from its origin
     cluster.kill(0)
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     cluster.assert_converged()
     assert cluster.replica(2).tally.applied == 1
 
@@ -59,7 +59,7 @@ def test_nodes_that_cannot_reach_each_other_are_bridged(clusters: Clusters) -> N
     for index in range(4):
         cluster.give(0, own_update([index]))
         cluster.give(2, own_update([index]))
-        cluster.pass_time(2.0)
+        cluster.tick(2.0)
     cluster.assert_converged()
 
 
@@ -70,7 +70,7 @@ def test_a_silent_origin_is_repaired_by_another_holder(clusters: Clusters) -> No
     cluster.stuck = {(0, 2)}
     cluster.give(0, own_update([5]))
     cluster.settle()
-    cluster.pass_time(9.0)  # past failure timeout, before the silent link is closed
+    cluster.tick(9.0)  # past failure timeout, before the silent link is closed
     assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
 
 
@@ -85,7 +85,7 @@ def test_a_node_that_lost_its_memory_is_replayed_the_whole_run(clusters: Cluster
     cluster.boot(2)
     cluster.link_all()
     cluster.give(2, own_update([77]))
-    cluster.pass_time(4.0)
+    cluster.tick(4.0)
     cluster.assert_converged()
     assert cluster.replica(2).tally.applied == 20  # its own old ones, told by others, included
 
@@ -102,12 +102,12 @@ def test_a_late_node_is_told_by_another_holder_what_the_origin_has_dropped(clust
     cluster.settle()
     cluster.link(1, 2)
     cluster.settle()
-    cluster.pass_time(8.0)
+    cluster.tick(8.0)
     cluster.assert_converged()
     assert cluster.replica(1).counters.snapshots_taken == 0
     for index in range(20):
         cluster.give(0, own_update([200 + index]))
-    cluster.pass_time(2.0)
+    cluster.tick(2.0)
     cluster.assert_converged()
     assert not cluster.halts
 
@@ -136,7 +136,7 @@ def test_a_gap_that_comes_before_any_status_tells_what_is_missing_is_remembered(
     )
     cluster.give(1, TimePassed())  # no STATUS has said yet that anybody is ahead
     cluster.stuck = set()
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     cluster.assert_converged()
 
 
@@ -157,7 +157,7 @@ def test_a_log_that_loses_more_than_a_laggard_was_told_tells_it_again(clusters: 
         cluster.lose_log(0)
         while cluster.deliver(2, 1) or cluster.deliver(1, 2):
             pass  # and is brought past it by node 2, which is behind itself
-    cluster.pass_time(4.0)
+    cluster.tick(4.0)
     cluster.assert_converged()
     assert not cluster.halts
 
@@ -171,11 +171,11 @@ def test_what_no_log_holds_but_that_of_a_silent_origin_comes_with_a_snapshot(clu
         pass
     cluster.stuck = {(0, 1)}
     cluster.lose_log(2)
-    cluster.pass_time(14.0)
+    cluster.tick(14.0)
     assert cluster.replica(1).counters.snapshots_taken == 1
     assert cluster.replica(1).frontier.sequence(cluster.replica(0).me) == 100
     cluster.stuck = set()  # a hundred duplicates come
-    cluster.pass_time(2.0)
+    cluster.tick(2.0)
     cluster.assert_converged()
     assert cluster.replica(1).tally.duplicates == 100
     assert not cluster.halts
@@ -195,9 +195,9 @@ def test_a_holder_that_brings_nothing_is_passed_over_for_another(
     idle = cluster.replica(1).log_sender  # node 1 has them but sends none
     monkeypatch.setattr(idle, "serve", lambda peer, event, now: None)
     cluster.link(1, 3)
-    cluster.pass_time(1.0)
+    cluster.tick(1.0)
     cluster.link(2, 3)
-    cluster.pass_time(20.0)
+    cluster.tick(20.0)
     assert cluster.replica(3).tally.applied == 5
 
 
@@ -293,7 +293,7 @@ def test_gaps_of_made_up_origins_keep_nobody_from_asking(clusters: Clusters) -> 
             ),
         )
     cluster.give(0, own_update([1]))
-    cluster.pass_time(2.0)
+    cluster.tick(2.0)
     assert cluster.replica(2).frontier.sequence(cluster.replica(0).me) == 1
 
 
@@ -320,7 +320,7 @@ def test_who_had_no_credit_to_ask_with_asks_when_it_is_given_back(clusters: Clus
     asker, holder = cluster.replica(2), cluster.replica(1).me
     cluster.stuck = {(2, 1)}
     asker.peers[holder].credit = 0
-    cluster.pass_time(4.0)  # each STATUS of the holder finds it without
+    cluster.tick(4.0)  # each STATUS of the holder finds it without
     assert asker.frontier.sequence(cluster.replica(0).me) == 0
     effects = cluster.give(2, LinkDrained(holder))
     frames = [effect.frame[4] for effect in effects if isinstance(effect, Send)]

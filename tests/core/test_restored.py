@@ -58,7 +58,7 @@ def test_what_every_member_has_on_disk_is_not_in_the_tail(clusters: Clusters) ->
     cluster.found()
     cluster.train([0, 1], 5)
     cluster.give(1, CheckpointDue())
-    cluster.pass_time(3)
+    cluster.tick(3)
     cluster.train([0, 1], 2)
     cluster.give(0, CheckpointDue())
     checkpoint = cluster.checkpoints[0]
@@ -92,7 +92,7 @@ def test_a_restarted_node_brings_back_its_own_and_gets_the_others(clusters: Clus
     cluster.give(0, own_update([4, 4500]))  # nobody else has it
     _, after = restart(cluster)
     cluster.link_all()
-    cluster.pass_time(10)
+    cluster.tick(10)
     assert after.ready
     cluster.assert_converged()
     assert sum(row.sequence for row in cluster.replica(1).frontier.rows()) == 17

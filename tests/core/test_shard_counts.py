@@ -73,7 +73,7 @@ def test_a_joiner_gets_the_counts_by_snapshot(cluster: Cluster) -> None:
     count(cluster, HELD + 2)
     back = cluster.boot(2)
     cluster.link_all()
-    cluster.pass_time(30)
+    cluster.tick(30)
     assert back.ready, back.waiting_for()
     assert back.counters.snapshots_taken == 1
     assert counts(back) == [[0, 1, 1, 0], [1, 0, 0, 1]]
@@ -92,7 +92,7 @@ def test_a_count_that_memory_has_changed_is_named_as_one(clusters: Clusters) -> 
     cluster.found()
     hurt = cluster.replica(2)
     hurt.lattice.coordinates[USED + 1] += 7
-    cluster.pass_time(110)
+    cluster.tick(110)
     told = [words for _, words in cluster.noted("mended")]
     assert told == ["the count of uses of shard 1 was 7 instead of 0"]
     assert counts(hurt) == [[0] * 4] * 2

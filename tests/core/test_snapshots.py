@@ -72,7 +72,7 @@ def test_what_only_the_joiner_had_is_applied_again_and_goes_to_all(clusters: Clu
     joiner = cluster.replica(2)
     deliver_until(cluster, lambda: joiner.fetch.taking.bytes_taken > 0)
     cluster.give(2, own_update([17, 4900]))
-    cluster.pass_time(5)
+    cluster.tick(5)
     counters = joiner.counters
     assert (counters.snapshots_taken, counters.reapplied, counters.lost_updates) == (1, 1, 0)
     cluster.assert_converged()
@@ -83,12 +83,12 @@ def test_a_donor_gives_one_at_a_time_and_another_is_asked_meanwhile(clusters: Cl
     cluster = fall_behind(clusters, 2, 3, size=4)
     cluster.paused = {0}
     cluster.link_all()
-    cluster.pass_time(4)
+    cluster.tick(4)
     assert cluster.replica(0).counters.snapshots_given == 0
     assert cluster.replica(1).counters.snapshots_given == 1
     cluster.paused = set()
     cluster.give(0, Resumed())
-    cluster.pass_time(4)
+    cluster.tick(4)
     assert cluster.replica(0).counters.snapshots_given == 1
     assert [cluster.replica(node).counters.snapshots_taken for node in (2, 3)] == [1, 1]
     assert not cluster.drops
@@ -110,7 +110,7 @@ def test_if_the_donor_dies_in_the_middle_nothing_is_half_applied_and_another_giv
     cluster.kill(donor.node - 1)
     assert (taking.donor, taking.intake) == (None, None)
     assert joiner.lattice.coordinates.tobytes() == before
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert joiner.counters.snapshots_taken == 1
     cluster.assert_converged()
 
@@ -120,10 +120,10 @@ def test_a_donor_that_brings_nothing_for_two_failure_timeouts_is_given_up(cluste
     cluster.link_all()
     cluster.settle()
     cluster.paused = {0}
-    cluster.pass_time(9)
+    cluster.tick(9)
     taking = cluster.replica(2).fetch.taking
     assert taking.donor == cluster.replica(0).me
-    cluster.pass_time(4)
+    cluster.tick(4)
     assert cluster.replica(1).counters.snapshots_given == 1
     assert cluster.replica(2).counters.snapshots_taken == 1
     cluster.assert_converged()
@@ -153,7 +153,7 @@ def test_updates_made_while_it_is_copied_are_in_the_snapshot_exactly_once(cluste
     changed = (mine.lattice.coordinates != there).nonzero()[0]
     assert set(changed) <= {2, 9, 4002}  # by its own two updates alone
     cluster.stuck = set()
-    cluster.pass_time(5)
+    cluster.tick(5)
     cluster.assert_converged()
 
 
@@ -176,7 +176,7 @@ def test_a_snapshot_gives_its_memory_back_when_it_is_sent_and_when_its_link_brea
         deliver_until(cluster, lambda: taking.bytes_taken >= 4000 * cut_at)
         assert scanner.spare is None
         cluster.cut(donor, 2)
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert scanner.spare is not None
     assert cluster.replica(2).counters.snapshots_taken == 1
 
@@ -190,7 +190,7 @@ def test_an_asker_whose_link_broke_is_not_given_what_it_does_not_await(clusters:
     cluster.link(0, 2)
     cluster.give(0, Resumed())
     cluster.paused = set()
-    cluster.pass_time(5)
+    cluster.tick(5)
     assert not cluster.drops
     assert cluster.replica(2).counters.snapshots_taken == 1
     cluster.assert_converged()
@@ -236,7 +236,7 @@ def test_a_donor_whose_memory_is_found_damaged_sends_no_more_of_it_and_says_so(
     assert asker.feed is None
     cluster.paused = set()
     cluster.give(0, Resumed())
-    cluster.pass_time(30)
+    cluster.tick(30)
     assert not cluster.drops
     assert joiner.counters.snapshots_taken == 1
 
@@ -261,7 +261,7 @@ def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: C
     rows = by_origin([FrontierRow(*stranger, 5, 1, trimmed_to=5)])
     peer.learn_status(rows, rows)
     joiner.cluster.peers[stranger] = peer
-    cluster.pass_time(3)
+    cluster.tick(3)
     del joiner.cluster.peers[stranger]
     assert joiner.counters.snapshots_taken == 1
 
@@ -275,7 +275,7 @@ def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(cluster
     joiner = cluster.boot(2, from_disk=True)
     cluster.lose_log(0)
     cluster.link(0, 2)
-    cluster.pass_time(9)  # of 10 s until node 1 is evicted
+    cluster.tick(9)  # of 10 s until node 1 is evicted
     assert joiner.me in cluster.replica(0).membership.view
     assert cluster.replica(0).ready
     assert joiner.joining.absent == [cluster.replica(1).me]
@@ -283,7 +283,7 @@ def test_nobody_asks_for_one_before_all_members_know_that_it_is_a_member(cluster
     assert cluster.replica(0).counters.snapshots_given == 0
     cluster.lose_log(1)
     cluster.link_all()
-    cluster.pass_time(3)
+    cluster.tick(3)
     assert joiner.counters.snapshots_taken == 1
     assert joiner.ready
     cluster.assert_converged()

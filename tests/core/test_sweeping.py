@@ -37,7 +37,7 @@ class Setting:
     def scrub(self, begin: float) -> bool:
         """A whole one; it takes SCRUB_TICKS."""
         for tick in range(SCRUB_TICKS):
-            result = self.scanner.pass_time(begin + 0.2 * tick)
+            result = self.scanner.tick(begin + 0.2 * tick)
             assert (result is None) == (tick < SCRUB_TICKS - 1)
             assert self.scanner.scrubbing == (result is None)
             self.update()
@@ -92,12 +92,12 @@ def test_the_memory_of_a_copy_is_used_again_once_nobody_reads_it() -> None:
 
 def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
     setting = Setting()
-    assert setting.scanner.pass_time(59.9) is None
+    assert setting.scanner.tick(59.9) is None
     assert not setting.scanner.scrubbing
     assert setting.scrub(60.0)
     assert setting.scanner.clean
     assert setting.scanner.scrubbed == pytest.approx(71.8)
-    assert setting.scanner.pass_time(131.7) is None  # 12 failure timeouts after the end of the last
+    assert setting.scanner.tick(131.7) is None  # 12 failure timeouts after the end of the last
     assert not setting.scanner.scrubbing
     assert setting.scrub(131.8)
 
@@ -106,10 +106,10 @@ def test_a_scrub_under_updates_finds_the_digest_that_is_kept() -> None:
 def test_a_bit_that_flips_is_found_by_this_scrub_or_the_next(tick: int) -> None:
     setting = Setting()
     for number in range(tick):
-        setting.scanner.pass_time(60.0 + 0.2 * number)
+        setting.scanner.tick(60.0 + 0.2 * number)
         setting.update()
     setting.state.lattice.coordinates[2500] ^= 1 << 7
-    results = [setting.scanner.pass_time(72.0 + 0.2 * number) for number in range(SCRUB_TICKS - tick)]
+    results = [setting.scanner.tick(72.0 + 0.2 * number) for number in range(SCRUB_TICKS - tick)]
     first = results[-1]
     assert first is not None
     assert first == (tick >= 30)  # it had passed the place
@@ -120,10 +120,10 @@ def test_a_bit_that_flips_is_found_by_this_scrub_or_the_next(tick: int) -> None:
 def test_where_memory_is_known_to_be_wrong_the_next_tick_looks_at_all_of_it() -> None:
     setting = Setting()
     for number in range(30):
-        setting.scanner.pass_time(60.0 + 0.2 * number)
+        setting.scanner.tick(60.0 + 0.2 * number)
     setting.state.lattice.coordinates[10] ^= 1 << 7  # which the scrub under way has passed
     setting.scanner.scrub_at_once(66.0)
-    assert setting.scanner.pass_time(66.0) is False
+    assert setting.scanner.tick(66.0) is False
     assert not setting.scanner.scrubbing
     assert not setting.state.sweeps
     setting.state.lattice.coordinates[10] ^= 1 << 7
@@ -146,7 +146,7 @@ def test_when_the_coordinates_are_replaced_neither_goes_on() -> None:
     copies: list[NDArray[np.int32]] = []
     setting.scanner.begin_copy(lambda copy, _: copies.append(copy))
     setting.scanner.turn()
-    setting.scanner.pass_time(60.0)
+    setting.scanner.tick(60.0)
     setting.scanner.abort()
     lattice = setting.state.lattice
     lattice.replace(lattice.coordinates.copy(), lattice.digest)

@@ -52,7 +52,7 @@ def test_a_claim_holds_up_changes_for_a_failure_timeout_and_no_longer() -> None:
     assembly.cut(1, LIAR)
     assembly.cut(2, LIAR)
     assembly.settle(2 * FAILURE_TIMEOUT_S)
-    assert 3 not in assembly.life(1).view.lives
+    assert 3 not in assembly.life(1).view.incarnations
     assert assembly.life(2).view == assembly.life(1).view
 
 
@@ -67,7 +67,7 @@ def test_whoever_comes_back_with_the_same_claim_is_not_waited_for_again() -> Non
     for node in (1, 2):
         assembly.life(node).leaving(3)
     claim(assembly, 1000, seconds=FAILURE_TIMEOUT_S / 2)
-    assert 3 not in assembly.life(1).view.lives
+    assert 3 not in assembly.life(1).view.incarnations
 
 
 @pytest.mark.parametrize("again", ["takes it back", "links again"])
@@ -81,7 +81,7 @@ def test_no_pattern_of_claims_holds_up_changes_for_longer(again: str) -> None:
             for node in (1, 2, 3):
                 assembly.cut(node, LIAR)
                 assembly.connect(node, LIAR)
-    assert 3 not in assembly.life(1).view.lives
+    assert 3 not in assembly.life(1).view.incarnations
 
 
 def test_who_brings_views_has_a_failure_timeout_for_what_else_it_claims() -> None:
@@ -90,8 +90,8 @@ def test_who_brings_views_has_a_failure_timeout_for_what_else_it_claims() -> Non
     view = NO_VIEW.replace({1: 1, 2: 1}, set(), set())
     for turn in range(8):
         now = turn * 0.6 * FAILURE_TIMEOUT_S
-        membership.hear_status(peer, view=view.number + 1, ready=True, evict_requests=(), now=now)
-        membership.hear_vote(peer, view.news(), now)
+        membership.on_status(peer, view=view.number + 1, ready=True, evict_requests=(), now=now)
+        membership.on_vote(peer, view.news(), now)
         view = view.replace({}, set(), set())
         assert not membership.take_unbacked(now)
     assert membership.take_unbacked(now + 1.1 * FAILURE_TIMEOUT_S)
@@ -127,7 +127,7 @@ def test_who_does_not_hear_this_node_has_until_it_would_close_the_link_itself() 
     step_s, now, dropped = TIMING.status_s, 0.0, None
     while dropped is None:
         now += step_s
-        membership.hear_status(peer, view=9, ready=False, evict_requests=(), now=now, hears=False)
+        membership.on_status(peer, view=9, ready=False, evict_requests=(), now=now, hears=False)
         if membership.take_unbacked(now):
             dropped = now
         assert now < 100
@@ -164,8 +164,8 @@ def test_its_link_ends_with_the_reason(clusters: Clusters, claimed: int, *, at_o
             heard = [ConfirmedRow(*cluster.replica(0).me, 0)]
             cluster.give(0, status_of(liar, [], view=claimed, cluster_id=cluster_id, confirmed=heard))
             assert bool(cluster.drops) == at_once
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
     ((number, drop), *_) = cluster.drops
     assert (number, drop.peer, drop.code) == (0, liar, RejectCode.VIEW)
     assert str(claimed) in drop.details
-    assert 3 not in cluster.replica(0).membership.view.lives
+    assert 3 not in cluster.replica(0).membership.view.incarnations

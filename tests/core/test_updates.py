@@ -107,7 +107,7 @@ def test_a_link_on_which_nothing_comes_is_dropped(clusters: Clusters) -> None:
     cluster.link_all()
     cluster.settle()
     cluster.stuck = {(0, 1)}
-    cluster.pass_time(21.0)
+    cluster.tick(21.0)
     number, drop = cluster.drops[0]
     assert (number, drop.code) == (1, RejectCode.SILENT)
 

@@ -14,9 +14,9 @@ NODES = st.integers(1, 4)
 LIVES = st.dictionaries(NODES, st.integers(1, 2))
 
 
-def view_of(lives: dict[int, int], forbidden: set[int]) -> View:
-    members = tuple(sorted(Origin(*life) for life in lives.items()))
-    return View(3, members, frozenset(forbidden - lives.keys()), cluster_id=7)
+def view_of(incarnations: dict[int, int], forbidden: set[int]) -> View:
+    members = tuple(sorted(Origin(*life) for life in incarnations.items()))
+    return View(3, members, frozenset(forbidden - incarnations.keys()), cluster_id=7)
 
 
 @given(LIVES, LIVES, st.sets(NODES), st.booleans())
@@ -31,11 +31,11 @@ def test_wishes_that_are_fulfilled_ask_for_no_view(
 @given(LIVES, st.sampled_from(["leaving", "evict_requests", "removed"]))
 def test_an_open_wish_is_not_fulfilled(members: dict[int, int], what: str) -> None:
     wishes, view = PendingChanges(Timing()), view_of(members | {1: 1}, set())
-    assert wishes.fulfilled(view, view.lives)
+    assert wishes.fulfilled(view, view.incarnations)
     if what == "leaving":
         wishes.leaving.add(1)
     elif what == "evict_requests":
         wishes.evict_requests[1] = "slow"
     else:
         wishes.remove(1, forbid=False, view=view)
-    assert not wishes.fulfilled(view, view.lives)
+    assert not wishes.fulfilled(view, view.incarnations)

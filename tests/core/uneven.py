@@ -25,7 +25,7 @@ def make_uneven(clusters: Callable[..., Cluster]) -> Cluster:
     cluster.boot(LINKED, from_disk=True)
     for other in (DONOR, ASKER):
         cluster.link(LINKED, other)
-    cluster.pass_time(4)
+    cluster.tick(4)
     _make_unheard(cluster, [DONOR, LINKED], by=[UNLINKED])
     _make_unheard(cluster, [DONOR, UNLINKED], by=[UNLINKED, LINKED])
     cluster.cut(DONOR, UNLINKED)
@@ -41,7 +41,7 @@ def _make_unheard(cluster: Cluster, nodes: list[int], *, by: list[int]) -> None:
     cluster.stuck |= {(node, deaf) for node in everybody for deaf in by}
     for node in nodes:
         cluster.give(node, own_update([node, 1000 + len(cluster.stuck)]))
-    cluster.pass_time(1.5)  # a STATUS of each
+    cluster.tick(1.5)  # a STATUS of each
 
 
 def beyond(holder: Replica, others: Sequence[Mapping[Origin, int]]) -> dict[Origin, list[int]]:

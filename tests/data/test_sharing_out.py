@@ -32,8 +32,8 @@ def take_after_the_others(turn, mine):  # so no two reach for one shard before e
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         for line in file:
-            node, mini_batches = json.loads(line)
-            while node != link.node_id and link.peer_steps.get(node, 0) < mini_batches:
+            node, steps = json.loads(line)
+            while node != link.node_id and link.peer_steps.get(node, 0) < steps:
                 link.wait(0.05)
                 link.receive()
         if deal := take(turn, mine):
@@ -127,7 +127,7 @@ def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
         )
         daemons.append(second := place.start(1, "--trainer", trainer(str(recipe))))
         until(lambda: trainer_of(second).get("samples", 0) > 3000, "the other one trains on")
-        assert trainer_of(first)["mini_batches"] == 0
+        assert trainer_of(first)["steps"] == 0
         proxy.fault = "gone"
         crash = until(lambda: trainer_of(first).get("crash"), "its trainer ends")
         assert crash.startswith(

@@ -21,7 +21,7 @@ from p2psgd.ipc.listener import control_path
 from p2psgd.storage.files import FOLDER, VOTES_NAME
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello, pack_message
 from tests.daemons import Daemon, all_stopped, until
-from tests.node.test_node import calm, endless, mini_batches
+from tests.node.test_node import calm, endless, steps
 from tests.ports import free_ports
 from tests.stranger import Stranger
 
@@ -77,7 +77,7 @@ def start(path: Path, port: int, loop: str) -> Daemon:
 def has_its_files(daemon: Daemon) -> bool:
     """It has voted, written a checkpoint, and trains."""
     files = [daemon.state / VOTES_NAME, *(daemon.state / FOLDER).glob("checkpoint-*.safetensors")]
-    return len(files) > 1 and files[0].exists() and mini_batches(daemon) > 20
+    return len(files) > 1 and files[0].exists() and steps(daemon) > 20
 
 
 def refused_for_want(daemon: Daemon) -> bool:
@@ -106,8 +106,8 @@ def test_fault_29_a_node_keeps_descriptors_for_its_own_files(tmp_path: Path, loo
             until(lambda: daemon.process.poll() is not None or has_its_files(daemon), "its files are written")
             assert daemon.process.poll() is None
             stranger = until(lambda: let_in(daemon, port), "a peer that behaves is let in")
-            made = mini_batches(daemon)
-            until(lambda: mini_batches(daemon) > made + 20, "it trains on")
+            made = steps(daemon)
+            until(lambda: steps(daemon) > made + 20, "it trains on")
             stranger.close()
             until(lambda: refused_for_want(daemon), "connections are refused")
             status = until(daemon.status, "it answers")

@@ -25,7 +25,7 @@ from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from tests.certificates import Certificates, careless
 from tests.daemons import Daemon, all_stopped, until
 from tests.faults.target import memory_bytes
-from tests.node.test_node import Place, mini_batches
+from tests.node.test_node import Place, steps
 from tests.siege import besieged, loopback_addresses
 from tests.stranger import Stranger
 
@@ -78,13 +78,13 @@ class Pair:
         """Meanwhile the two stay linked, both train, each applies what the other makes, and afterwards a
         peer that behaves is let in.
         """
-        began, before = time.monotonic(), [mini_batches(daemon) for daemon in self.daemons]
+        began, before = time.monotonic(), [steps(daemon) for daemon in self.daemons]
         yield
         elapsed_s = time.monotonic() - began
         assert len(linked_s := self.linked_s()) == 2
         assert min(linked_s) > elapsed_s
         for daemon, count in zip(self.daemons, before, strict=True):
-            assert mini_batches(daemon) > count + 5 * elapsed_s
+            assert steps(daemon) > count + 5 * elapsed_s
         self.assert_news_arrives()
         self.stranger().close()
 
@@ -141,7 +141,7 @@ def training_pair(path: Path, certificates: Certificates | None) -> Iterator[Pai
         tls = None if certificates is None else certificates.client("stranger-42", node=42)
         pair = Pair(daemons, place.ports[0], tls)
         until(lambda: len(pair.linked_s()) == 2, "linked")
-        until(lambda: min(map(mini_batches, daemons)) > 20, "both train")
+        until(lambda: min(map(steps, daemons)) > 20, "both train")
         yield pair
 
 

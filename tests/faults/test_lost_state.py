@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from p2psgd.core.frontier import INCARNATION_MAX, TOLD_MAX
-from p2psgd.net.rejections import LIVES_MAX
+from p2psgd.net.rejections import RESTARTS_MAX
 from p2psgd.storage.identity import lay_down_id
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.messages import Hello, Reject, pack_message, parse_message
@@ -109,7 +109,11 @@ def liar(port: int, newest: Callable[[int], int]) -> Iterator[list[int]]:
     [
         (lambda _: 2**64 - 1, 1, "no clock explains: make it a new node"),
         (lambda mine: TOLD_MAX if mine < TOLD_MAX else 2**64 - 1, 2, "no clock explains: make it a new node"),
-        (lambda mine: mine + 1, LIVES_MAX, f"begun {LIVES_MAX} lives in a row, and each was behind another"),
+        (
+            lambda mine: mine + 1,
+            RESTARTS_MAX,
+            f"begun {RESTARTS_MAX} lives in a row, and each was behind another",
+        ),
     ],
     ids=["beyond", "as-far-as-believed", "a-little"],
 )
@@ -137,7 +141,7 @@ def test_a_reload_between_two_lives_of_a_process_does_not_end_it(tmp_path: Path)
 
     def reload(daemon: Daemon, met: list[int]) -> None:
         while not over.wait(0.0001):
-            if 0 < len(set(met)) < LIVES_MAX and daemon.process.poll() is None:
+            if 0 < len(set(met)) < RESTARTS_MAX and daemon.process.poll() is None:
                 daemon.process.send_signal(signal.SIGHUP)
 
     with (
@@ -152,4 +156,4 @@ def test_a_reload_between_two_lives_of_a_process_does_not_end_it(tmp_path: Path)
             over.set()
             reloading.join()
     assert code == 78
-    assert len(set(met)) == LIVES_MAX
+    assert len(set(met)) == RESTARTS_MAX

@@ -27,8 +27,8 @@ def told(daemon: Daemon, kind: str) -> list[str]:
     return [event.words for event in read(daemon.state) if event.kind == kind]
 
 
-def mini_batches(daemon: Daemon) -> int:
-    return int((daemon.status() or {})["trainer"]["mini_batches"])
+def steps(daemon: Daemon) -> int:
+    return int((daemon.status() or {})["trainer"]["steps"])
 
 
 def replica(daemon: Daemon) -> NDArray[np.int32]:
@@ -68,8 +68,8 @@ def test_a_node_alone_mends_itself_and_trains_on(lone: Daemon) -> None:
         words,
     ), words
     assert intact(lone)
-    made = mini_batches(lone)
-    until(lambda: mini_batches(lone) > made + 20, "it trains on")
+    made = steps(lone)
+    until(lambda: steps(lone) > made + 20, "it trains on")
     assert lone.stop() == 0
     assert len(told(lone, "quarantine")) == 1
 

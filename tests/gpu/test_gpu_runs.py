@@ -92,9 +92,7 @@ def test_a_trainer_killed_in_mid_run_goes_on_from_the_copy_of_its_residual(
     recipe.write_text(digits.replace("gentle_start = 0.1", 'gentle_start = 0.0\ndevice = "cuda:0"'))
     run = start("--recipe", str(recipe), "-n", "2", "--steps", "400")
     wait_until(
-        lambda: (
-            run.status(1).get("trainer", {}).get("mini_batches", 0) >= 50 or run.process.poll() is not None
-        ),
+        lambda: run.status(1).get("trainer", {}).get("steps", 0) >= 50 or run.process.poll() is not None,
         "50 mini-batches",
     )
     os.kill(run.status(1)["trainer"]["pid"], signal.SIGKILL)

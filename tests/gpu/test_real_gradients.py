@@ -16,13 +16,13 @@ SHAPE = Shape(64, (300, 70), 10, Activation.SIGMOID)
 STEPS = (300, 80)  # quanta, of weights and of biases
 
 
-def deltas(mini_batches: int) -> list[NDArray[np.float32]]:
+def deltas(steps: int) -> list[NDArray[np.float32]]:
     """-rate * gradient of each mini-batch on samples of ten noisy patterns, while the weights learn."""
     chance = np.random.default_rng(11)
     patterns = chance.normal(0, 1, (10, SHAPE.inputs)).astype(np.float32)
     weights = np.concatenate([tensor.ravel() for tensor in initial_weights(SHAPE, 1).values()])
     net, gradient, made = Net(SHAPE, 64), np.empty(SHAPE.weights, np.float32), []
-    for _ in range(mini_batches):
+    for _ in range(steps):
         labels = chance.integers(0, 10, 64).astype(np.int32)
         inputs = patterns[labels] + chance.normal(0, 0.5, (64, SHAPE.inputs)).astype(np.float32)
         net.gradient(weights, inputs, labels, gradient=gradient)

@@ -106,7 +106,7 @@ class NumpyHost:
         self.attached: list[int] = []
         self.left: list[tuple[bool, str]] = []
         self.alarms: list[str] = []
-        self.mini_batches: dict[int, int] = {}
+        self.steps: dict[int, int] = {}
         self.share_value: tuple[int, int] | None = (1, 4)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
         self.finish_requests = 0
@@ -183,7 +183,7 @@ class NumpyHost:
     def peer_update(self, body: bytes) -> None:
         header, payload = parse_update(body, self.coordinates.size)
         self.apply(codec.decode(payload, header.count, self.coordinates.size), header.magnitude)
-        self.mini_batches[header.node] = max(header.steps, self.mini_batches.get(header.node, 0))
+        self.steps[header.node] = max(header.steps, self.steps.get(header.node, 0))
 
     def trainer_state(self, state: TrainerState) -> None:
         residual = None if state.residual is None else state.residual.copy()
@@ -193,8 +193,8 @@ class NumpyHost:
     def ready(self) -> str:
         return self.unready
 
-    def peer_mini_batches(self) -> dict[int, int]:
-        return self.mini_batches
+    def peer_steps(self) -> dict[int, int]:
+        return self.steps
 
     def asked_to_finish(self) -> None:
         self.finish_requests += 1

@@ -28,9 +28,9 @@ STEPS = {"low": 8, "high": 5}
 residual_pass = codec.residual_pass
 
 
-def delta_of(mini_batch: int, weights: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def delta_of(steps: int, weights: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """The delta of a mini-batch, also for the test: in sixteenths of a quantum, so that sums are exact."""
-    sixteenths = np.round(np.random.default_rng(mini_batch).normal(scale=8 * 16, size=weights))
+    sixteenths = np.round(np.random.default_rng(steps).normal(scale=8 * 16, size=weights))
     return (sixteenths * 2.0**-24).astype(np.float32)
 
 
@@ -39,7 +39,7 @@ def die(*_: object, **__: object) -> Any:
 
 
 def announce(link: Link, **more: int) -> None:
-    print(json.dumps({"mini_batches": link.steps, "pid": os.getpid(), **more}), flush=True)
+    print(json.dumps({"steps": link.steps, "pid": os.getpid(), **more}), flush=True)
 
 
 def announce_waiting(link: Link) -> None:
@@ -89,7 +89,7 @@ def prepare(ending: str, counters: Counters) -> None:
         case "write":
             die_after_put()
         case "count":
-            die_after_store(counters, Counter.MINI_BATCH)
+            die_after_store(counters, Counter.STEPS)
         case "publish":
             die_after_store(counters, Counter.OUTBOX_HEAD)
         case "apply":

@@ -23,12 +23,12 @@ from tests.ipc.doomed_trainer import delta_of
 
 def kept(link: Link) -> dict[str, Any]:
     """The state after this mini-batch, also for the test."""
-    return {"mini_batches": link.steps, "table": np.full(5, link.steps), "name": "keeping"}
+    return {"steps": link.steps, "table": np.full(5, link.steps), "name": "keeping"}
 
 
 def say(link: Link, restored: Any) -> None:
-    number = None if restored is None else restored["mini_batches"]
-    print(json.dumps({"mini_batches": link.steps, "restored": number}), flush=True)
+    number = None if restored is None else restored["steps"]
+    print(json.dumps({"steps": link.steps, "restored": number}), flush=True)
 
 
 def main(control: str, weights: int, sends: int, *, die: bool) -> None:

@@ -24,7 +24,7 @@ from p2psgd.ipc.ring_buffer import (
     pack_head,
 )
 from p2psgd.ipc.segments import Access, map_segment
-from p2psgd.ipc.trainer_memory import MINI_BATCH_LEAP_MAX, Attachment
+from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC
@@ -39,12 +39,12 @@ GENERATION = 5
 class Trainer:
     """An attachment and a trainer's view of it, with no manners at all."""
 
-    def __init__(self, mini_batches: int = 10) -> None:
+    def __init__(self, steps: int = 10) -> None:
         self.daemon = Attachment(
             coordinates=WEIGHTS,
             mode=ASYNC,
             generation=GENERATION,
-            mini_batches=mini_batches,
+            steps=steps,
             stopping=False,
             **RINGS,
         )
@@ -59,19 +59,15 @@ class Trainer:
         self.writer.put(entry)
         self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, 0))
 
-    def publish(self, mini_batch: int) -> None:
+    def publish(self, steps: int) -> None:
         """Say that this mini-batch is published."""
-        self.counters.store(Counter.MINI_BATCH, mini_batch)
-        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, mini_batch))
+        self.counters.store(Counter.STEPS, steps)
+        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, steps))
 
-    def write_update(
-        self, mini_batch: int, indices: list[int], step: int = 1, count: int | None = None
-    ) -> None:
+    def write_update(self, steps: int, indices: list[int], step: int = 1, count: int | None = None) -> None:
         words = make_words(np.array(indices), np.zeros(len(indices)))
         payload = codec.encode(words, WEIGHTS)
-        self.write(
-            layout.OUTBOX_ENTRY.pack(mini_batch, step, len(indices) if count is None else count) + payload
-        )
+        self.write(layout.OUTBOX_ENTRY.pack(steps, step, len(indices) if count is None else count) + payload)
 
     def take(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[list[int]]:
         return [list(update.words >> 1) for update in self.take_updates(entries, indices)]
@@ -108,10 +104,10 @@ def test_a_turn_is_bounded_in_entries_and_in_indices(trainer: Trainer) -> None:
     assert len(trainer.take()) == 1
 
 
-@pytest.mark.parametrize("mini_batch", [0, 9, 10, 10 + MINI_BATCH_LEAP_MAX + 1, 2**64 - 1])
-def test_a_mini_batch_that_cannot_follow_is_refused(trainer: Trainer, mini_batch: int) -> None:
-    trainer.write_update(mini_batch, [1])
-    with pytest.raises(TrainerError, match=f"mini-batch {mini_batch} cannot follow mini-batch 10"):
+@pytest.mark.parametrize("steps", [0, 9, 10, 10 + STEPS_LEAP_MAX + 1, 2**64 - 1])
+def test_a_mini_batch_that_cannot_follow_is_refused(trainer: Trainer, steps: int) -> None:
+    trainer.write_update(steps, [1])
+    with pytest.raises(TrainerError, match=f"mini-batch {steps} cannot follow mini-batch 10"):
         trainer.take()
 
 
@@ -144,7 +140,7 @@ def test_updates_before_a_bad_entry_are_taken_whole(trainer: Trainer) -> None:
     for _ in range(2):
         with pytest.raises(TrainerError, match="mini-batch 11 cannot follow mini-batch 12"):
             trainer.take()
-    assert trainer.daemon.entries.mini_batches == 12
+    assert trainer.daemon.entries.steps == 12
 
 
 def test_a_mini_batch_may_send_several_updates(trainer: Trainer) -> None:
@@ -153,7 +149,7 @@ def test_a_mini_batch_may_send_several_updates(trainer: Trainer) -> None:
     assert trainer.take() == [[1], [2]]
     trainer.write_update(11, [3], step=5)
     assert trainer.take() == [[3]]
-    assert trainer.daemon.entries.mini_batches == 11
+    assert trainer.daemon.entries.steps == 11
 
 
 def test_an_inbox_that_is_full_asks_for_a_reload_and_writes_no_more(trainer: Trainer) -> None:
@@ -191,7 +187,7 @@ def test_a_mini_batch_counts_once_the_head_is_stored(trainer: Trainer) -> None:
     assert trainer.daemon.progress() == 10
     trainer.publish(11)
     assert trainer.daemon.progress() == 11
-    trainer.counters.store(Counter.MINI_BATCH, 12)
+    trainer.counters.store(Counter.STEPS, 12)
     assert trainer.daemon.progress() == 11
     trainer.publish(12)
     assert trainer.daemon.progress() == 12
@@ -209,9 +205,9 @@ def test_the_count_does_not_go_back_when_the_trainer_publishes_between_its_loads
 
     def load_and_publish(counter: Counter) -> int:
         value = load(counter)
-        if counter is Counter.MINI_BATCH:
-            for mini_batch in range(12, last + 1):
-                trainer.publish(mini_batch)
+        if counter is Counter.STEPS:
+            for steps in range(12, last + 1):
+                trainer.publish(steps)
         return value
 
     with monkeypatch.context() as patch:
@@ -234,9 +230,9 @@ def test_the_head_tells_positions_and_halves_apart_and_no_other_bit(trainer: Tra
 def test_a_count_that_cannot_be_is_not_believed_but_the_half_is(trainer: Trainer, half: int) -> None:
     trainer.write_update(11, [1])
     trainer.take()
-    for lie in (0, 10, 13 + MINI_BATCH_LEAP_MAX, 2**64 - 1):
+    for lie in (0, 10, 13 + STEPS_LEAP_MAX, 2**64 - 1):
         trainer.counters.store(Counter.OUTBOX_HEAD, pack_head(trainer.writer.head, half))
-        trainer.counters.store(Counter.MINI_BATCH, lie)
+        trainer.counters.store(Counter.STEPS, lie)
         count = trainer.daemon.progress()
         assert count - 11 in (0, 1)
         assert half_after(count) == half
@@ -307,7 +303,7 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_good_updates_or_refuses
             )
             last = update.steps
         trainer.counters.load(Counter.OUTBOX_TAIL)
-    assert last <= trainer.daemon.progress() <= last + MINI_BATCH_LEAP_MAX
+    assert last <= trainer.daemon.progress() <= last + STEPS_LEAP_MAX
     trainer.daemon.close()
 
 

@@ -159,7 +159,7 @@ def test_without_a_daemon_the_sentence_says_how_to_start_one(tmp_path: Path) -> 
         (msgpack.packb({"op": "reload"}), "only the attached trainer"),
         (msgpack.packb({"op": "report", "loss": 1.0}), "only the attached trainer"),
         (msgpack.packb({"op": "detach", "finished": True}), "only the attached trainer"),
-        (msgpack.packb({"op": "state", "mini_batches": 0, "outbox": 0}), "only the attached trainer"),
+        (msgpack.packb({"op": "state", "steps": 0, "outbox": 0}), "only the attached trainer"),
         (
             msgpack.packb({**ATTACH, "version": 1}),
             f"speaks version {VERSION} of the control protocol, the trainer version 1",

@@ -18,7 +18,7 @@ def test_the_positions_of_the_layout_stay() -> None:
     assert {counter.name: int(counter) for counter in Counter} == {
         "OUTBOX_HEAD": 0,
         "INBOX_TAIL": 8,
-        "MINI_BATCH": 16,
+        "STEPS": 16,
         "INBOX_HEAD": 24,
         "OUTBOX_TAIL": 32,
         "RELOAD_WANTED": 40,

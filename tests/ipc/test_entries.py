@@ -14,7 +14,7 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter, pack_head
 from p2psgd.ipc.segments import Access, map_segment
-from p2psgd.ipc.trainer_memory import MINI_BATCH_LEAP_MAX, Attachment, Given
+from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
@@ -34,7 +34,7 @@ class Trainer:
             coordinates=WEIGHTS,
             mode=Mode(payload),
             generation=GENERATION,
-            mini_batches=10,
+            steps=10,
             stopping=False,
             inbox_bytes=1 << 16,
             outbox_bytes=RING_BYTES,
@@ -53,18 +53,18 @@ class Trainer:
         self.writer.put(entry)
         self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, 0))
 
-    def update(self, mini_batch: int, indices: list[int], step: int = 1) -> None:
+    def update(self, steps: int, indices: list[int], step: int = 1) -> None:
         payload = codec.encode(make_words(np.array(indices), np.zeros(len(indices))), WEIGHTS)
-        self.write(layout.OUTBOX_ENTRY.pack(mini_batch, step, len(indices)) + payload)
+        self.write(layout.OUTBOX_ENTRY.pack(steps, step, len(indices)) + payload)
 
-    def close(self, mini_batch: int) -> None:
-        self.write(layout.OUTBOX_ENTRY.pack(mini_batch, 0, 0))
+    def close(self, steps: int) -> None:
+        self.write(layout.OUTBOX_ENTRY.pack(steps, 0, 0))
 
     def bucket(
-        self, offset: int, count: int, *, kind: int = CHANGES, mini_batch: int = 11, name: bytes = b"name"
+        self, offset: int, count: int, *, kind: int = CHANGES, steps: int = 11, name: bytes = b"name"
     ) -> None:
         shape = b"(3,)"
-        self.write(layout.BUCKET_ENTRY.pack(mini_batch, kind, offset, count, len(name)) + name + shape)
+        self.write(layout.BUCKET_ENTRY.pack(steps, kind, offset, count, len(name)) + name + shape)
 
     def take(self) -> list[Given]:
         return self.daemon.take(TAKE_ENTRIES, TAKE_INDICES)
@@ -101,14 +101,14 @@ def test_a_share_is_taken_when_it_is_whole(sparse: Trainer) -> None:
     sparse.update(11, [1, 2], step=3)
     sparse.update(11, [5], step=4)
     assert sparse.take() == []
-    assert sparse.daemon.entries.mini_batches == 10
+    assert sparse.daemon.entries.steps == 10
     assert sparse.counters.load(Counter.OUTBOX_TAIL) == sparse.writer.head
     sparse.close(11)
     (share,) = sparse.take()
     assert isinstance(share, ContributionMade)
     sent = [(update.magnitude, list(update.words >> 1)) for update in share.updates]
     assert sent == [(3, [1, 2]), (4, [5])]
-    assert share.steps == sparse.daemon.entries.mini_batches == 11
+    assert share.steps == sparse.daemon.entries.steps == 11
 
 
 def test_a_share_of_many_updates_is_taken_in_one_turn(sparse: Trainer) -> None:
@@ -135,10 +135,10 @@ def test_a_second_share_without_a_round_is_refused_and_the_first_taken(sparse: T
         sparse.take()
 
 
-@pytest.mark.parametrize("mini_batch", [0, 10, 10 + MINI_BATCH_LEAP_MAX + 1, 2**64 - 1])
-def test_a_mini_batch_that_cannot_follow_is_refused(sparse: Trainer, mini_batch: int) -> None:
-    sparse.update(mini_batch, [1])
-    with pytest.raises(TrainerError, match=f"mini-batch {mini_batch} cannot follow mini-batch 10"):
+@pytest.mark.parametrize("steps", [0, 10, 10 + STEPS_LEAP_MAX + 1, 2**64 - 1])
+def test_a_mini_batch_that_cannot_follow_is_refused(sparse: Trainer, steps: int) -> None:
+    sparse.update(steps, [1])
+    with pytest.raises(TrainerError, match=f"mini-batch {steps} cannot follow mini-batch 10"):
         sparse.take()
 
 
@@ -193,27 +193,27 @@ def test_a_share_has_no_more_indices_than_a_send(sparse: Trainer) -> None:
 def test_buckets_are_taken_one_by_one_and_the_last_one_counts(dense: Trainer) -> None:
     dense.bucket(1000, 2000)
     assert dense.take() == [BucketContributed(CHANGES, 1000, 2000, "name", "(3,)")]
-    assert dense.daemon.entries.mini_batches == 10
+    assert dense.daemon.entries.steps == 10
     dense.bucket(0, 1000)
     assert dense.take() == [BucketContributed(CHANGES, 0, 1000, "name", "(3,)")]
-    assert dense.daemon.entries.mini_batches == 11
+    assert dense.daemon.entries.steps == 11
 
 
 def test_a_bucket_after_a_whole_share_waits_for_a_round(dense: Trainer) -> None:
     dense.bucket(0, WEIGHTS)
-    dense.bucket(0, WEIGHTS, mini_batch=12)
+    dense.bucket(0, WEIGHTS, steps=12)
     assert len(dense.take()) == 1
     with pytest.raises(TrainerError, match="a share of a round that is not open"):
         dense.take()
 
 
 def test_an_array_is_a_share_by_itself(dense: Trainer) -> None:
-    dense.bucket(0, layout.DENSE_NUMBERS_MIN, kind=ARRAY, mini_batch=10)
+    dense.bucket(0, layout.DENSE_NUMBERS_MIN, kind=ARRAY, steps=10)
     assert dense.take() == [BucketContributed(ARRAY, 0, layout.DENSE_NUMBERS_MIN, "name", "(3,)")]
     dense.open()
     dense.bucket(0, WEIGHTS)
     assert len(dense.take()) == 1
-    assert dense.daemon.entries.mini_batches == 11
+    assert dense.daemon.entries.steps == 11
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_an_array_within_a_round_of_changes_is_refused(dense: Trainer) -> None:
         dense.take()
 
 
-@pytest.mark.parametrize("mini_batch", [10, 9, 2**64 - 1])
-def test_a_bucket_of_a_mini_batch_that_cannot_follow_is_refused(dense: Trainer, mini_batch: int) -> None:
-    dense.bucket(0, 5, mini_batch=mini_batch)
+@pytest.mark.parametrize("steps", [10, 9, 2**64 - 1])
+def test_a_bucket_of_a_mini_batch_that_cannot_follow_is_refused(dense: Trainer, steps: int) -> None:
+    dense.bucket(0, 5, steps=steps)
     with pytest.raises(TrainerError, match="cannot follow"):
         dense.take()
 
@@ -273,7 +273,7 @@ def test_a_name_that_cannot_be_is_refused(dense: Trainer, name: bytes, length: i
         dense.take()
 
 
-mini_batches, numbers = st.integers(9, 14), st.integers(0, 3100)
+steps, numbers = st.integers(9, 14), st.integers(0, 3100)
 rubbish = st.lists(
     st.one_of(
         st.tuples(st.just("counter"), st.sampled_from(list(Counter)), st.integers(0, 2**64 - 1)),
@@ -282,7 +282,7 @@ rubbish = st.lists(
         st.tuples(
             st.just("update"), st.integers(9, 14), st.lists(st.integers(0, 2999), min_size=1, unique=True)
         ),
-        st.tuples(st.just("close"), mini_batches, st.just(b"")),
+        st.tuples(st.just("close"), steps, st.just(b"")),
         st.tuples(
             st.just("bucket"), st.integers(0, 3), st.tuples(st.integers(0, 3100), st.integers(0, 3100))
         ),
@@ -307,10 +307,10 @@ def test_whatever_lies_in_shared_memory_the_daemon_takes_one_whole_share_a_round
                 trainer.outbox[offset : offset + len(data)] = np.frombuffer(data, dtype=np.uint8)
             case ("bytes", _, bytes(data)):
                 trainer.write(data)
-            case ("update", mini_batch, list(indices)):
-                trainer.update(mini_batch, sorted(indices))
-            case ("close", mini_batch, _):
-                trainer.close(mini_batch)
+            case ("update", steps, list(indices)):
+                trainer.update(steps, sorted(indices))
+            case ("close", steps, _):
+                trainer.close(steps)
             case ("bucket", kind, (int(offset), int(count))):
                 trainer.bucket(offset, count, kind=kind)
             case _:

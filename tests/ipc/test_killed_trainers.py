@@ -37,10 +37,10 @@ def doomed_trainer(daemon: Daemon, ending: str) -> Iterator[tuple[subprocess.Pop
             process.kill()
 
 
-def expected_after(mini_batches: int) -> NDArray[np.float64]:
+def expected_after(steps: int) -> NDArray[np.float64]:
     """residual + weights after these mini-batches, if nothing is lost."""
     total: NDArray[np.float64] = np.sum(
-        [delta_of(n + 1, WEIGHTS).astype(np.float64) for n in range(mini_batches)], axis=0
+        [delta_of(n + 1, WEIGHTS).astype(np.float64) for n in range(steps)], axis=0
     )
     return total
 
@@ -60,7 +60,7 @@ def test_a_trainer_killed_anywhere_in_a_send_has_sent_all_of_it_or_nothing(
     assert [update.steps for update in daemon.host.updates] == [
         number for number in range(1, published + 1) for _ in STEPS
     ]
-    assert daemon.trainer_status()["mini_batches"] == published
+    assert daemon.trainer_status()["steps"] == published
     with attach(control=daemon.path) as link:
         assert link.steps == published
         np.testing.assert_array_equal(link.weights, daemon.weights())
@@ -77,7 +77,7 @@ def test_a_trainer_killed_while_it_waits_for_room_has_lost_nothing(start_daemon:
         process.kill()
         daemon.until(lambda: not daemon.server.session.status()["attached"], "the trainer's end is seen")
     # The daemon was stopping and took nothing; a living one would have taken what was published, see below.
-    assert daemon.trainer_status()["mini_batches"] == said["mini_batches"]
+    assert daemon.trainer_status()["steps"] == said["steps"]
     assert not daemon.host.updates
 
 
@@ -93,11 +93,11 @@ def test_what_a_killed_trainer_had_published_is_taken_before_the_next_one_attach
         process.kill()
         daemon.until(lambda: bool(daemon.host.left), "the trainer's end is seen")
     assert [update.steps for update in daemon.host.updates[:: len(STEPS)]] == list(
-        range(1, said["mini_batches"] + 1)
+        range(1, said["steps"] + 1)
     )
     with attach(control=daemon.path) as link:
-        assert link.steps == said["mini_batches"]
-        np.testing.assert_array_equal(link.residual + link.weights, expected_after(said["mini_batches"]))
+        assert link.steps == said["steps"]
+        np.testing.assert_array_equal(link.residual + link.weights, expected_after(said["steps"]))
 
 
 def test_a_killed_trainer_is_seen_even_if_a_child_of_it_keeps_the_connection(daemon: Daemon) -> None:

@@ -80,6 +80,6 @@ def test_a_trainer_takes_the_new_replica_and_all_that_comes_after(
         orders.close()
         assert trainer.wait(DEADLINE_S) == 0
     assert daemon.trainer_status()["refused_trainers"] == 0
-    mini_batches = [update.steps for update in daemon.host.updates]
-    assert mini_batches == list(range(1, len(mini_batches) + 1))
-    assert mini_batches
+    steps = [update.steps for update in daemon.host.updates]
+    assert steps == list(range(1, len(steps) + 1))
+    assert steps

@@ -94,8 +94,8 @@ def test_a_report_names_only_what_it_says() -> None:
         with_run(mode="ring"),
         with_run(label="x" * 201),
         with_run(two_nodes="both"),
-        {"op": "state", "mini_batches": -1, "outbox": 0},
-        {"op": "state", "mini_batches": 1},
+        {"op": "state", "steps": -1, "outbox": 0},
+        {"op": "state", "steps": 1},
         with_run(seed=1),
     ],
 )

@@ -25,18 +25,18 @@ class Elsewhere(HostCompute):
     def __init__(self, answer: AttachAnswer, memory: TrainerMemory[Any]) -> None:
         super().__init__(answer, memory)
         self.halves = np.zeros((2, answer.weights), np.float32)
-        self.halves[memory.mini_batches % 2] = memory.take_out_residual()
+        self.halves[memory.steps % 2] = memory.take_out_residual()
         self.copying = True
 
     @property
     def residual(self) -> NDArray[np.float32]:
-        half: NDArray[np.float32] = self.halves[self._memory.mini_batches % 2]
+        half: NDArray[np.float32] = self.halves[self._memory.steps % 2]
         return half
 
     def pass_over(
         self, delta: NDArray[Any], chains: Sequence[Segment], meanwhile: Callable[[], None]
     ) -> list[PassResult]:
-        target = self.halves[(self._memory.mini_batches + 1) % 2]
+        target = self.halves[(self._memory.steps + 1) % 2]
         return pass_over(self.residual, delta, target, chains, words=self._words)
 
     def rest(self) -> None:

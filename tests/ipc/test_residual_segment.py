@@ -98,7 +98,7 @@ def test_what_was_lent_stays_as_it_was_although_the_next_trainer_gets_zeros(
 
 def test_a_restored_residual_is_looked_through_as_well(slice_weights: int) -> None:
     given = spoilt()
-    segment = ResidualSegment(WEIGHTS, residual=given, mini_batches=4)
+    segment = ResidualSegment(WEIGHTS, residual=given, steps=4)
     try:
         assert check(segment) == -(-WEIGHTS // slice_weights)
         assert segment.unfinite == len(BAD)

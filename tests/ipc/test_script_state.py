@@ -31,7 +31,7 @@ def forged(values: Any, data: bytes = b"") -> NDArray[np.uint8]:
 
 def test_every_kind_of_value_comes_back_as_it_was() -> None:
     state = {
-        "mini_batches": 7,
+        "steps": 7,
         "least": -(2**63),
         "flag": True,
         "loss": 0.5,

@@ -31,7 +31,7 @@ RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5) + b"\xff" * 40
 
 def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: Link) -> None:
     link.report(samples=512, samples_per_s=np.float32(100.5), loss=1.5, epoch=0.25)
-    link.report(steps=3, computing_s=1.5, waiting_s=0.25)
+    link.report(timed_steps=3, computing_s=1.5, waiting_s=0.25)
     link.report(loss=np.float64("nan"), test_accuracy=0.5, waits="it waits for data")
     daemon.until(lambda: daemon.server.session.status()["test_accuracy"] == 0.5, "both reports have come")
     status = daemon.trainer_status()
@@ -39,14 +39,14 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
         "attached": True,
         "pid": 0,
         "finished": False,
-        "mini_batches": 0,
+        "steps": 0,
         "samples": 512,
         "samples_per_s": 100.5,
         "loss": None,
         "test_accuracy": 0.5,
         "epoch": 0.25,
         "waits": "it waits for data",
-        "steps": 3,
+        "timed_steps": 3,
         "computing_s": 1.5,
         "waiting_s": 0.25,
         "adding_s": 0.0,

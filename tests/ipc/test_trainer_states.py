@@ -58,24 +58,24 @@ def check(daemon: Daemon, state: TrainerState, updates: int) -> None:
     """Residual and updates taken until then are those of the state's mini-batches."""
     assert state.residual is not None
     changes = changes_of(daemon.host.updates[:updates], WEIGHTS)
-    assert max((update.steps for update in daemon.host.updates[:updates]), default=0) <= state.mini_batches
-    np.testing.assert_array_equal(state.residual + changes, expected_after(state.mini_batches))
+    assert max((update.steps for update in daemon.host.updates[:updates]), default=0) <= state.steps
+    np.testing.assert_array_equal(state.residual + changes, expected_after(state.steps))
 
 
 def test_a_busy_trainer_gives_states_that_fit_the_updates_taken_until_then(daemon: Daemon) -> None:
     with keeping_trainer(daemon, 400) as trainer:
-        assert said(trainer) == {"mini_batches": 0, "restored": None}
+        assert said(trainer) == {"steps": 0, "restored": None}
         states = [state_of(daemon) for _ in range(20)]
-        assert said(trainer)["mini_batches"] == 400
+        assert said(trainer)["steps"] == 400
         states.append(state_of(daemon))
         for state, updates in zip(states, daemon.host.updates_at_states, strict=True):
             check(daemon, state, updates)
             assert state.script is not None
-            assert state.script["mini_batches"] == state.mini_batches
+            assert state.script["steps"] == state.steps
             assert isinstance(state.script["table"], np.ndarray)
-            assert state.script["table"].tolist() == [state.mini_batches] * 5
-        assert states[-1].mini_batches == 400
-        counts = [state.mini_batches for state in states]
+            assert state.script["table"].tolist() == [state.steps] * 5
+        assert states[-1].steps == 400
+        counts = [state.steps for state in states]
         assert counts == sorted(counts)
 
 
@@ -89,14 +89,14 @@ def test_without_a_trainer_the_daemon_reads_the_state_itself(daemon: Daemon, die
         trainer.communicate("now\n")
     daemon.until(lambda: bool(daemon.host.left), "the trainer has left")
     state = state_of(daemon)
-    assert state.mini_batches == 7
+    assert state.steps == 7
     assert state.script is not None
     assert early.script is not None
-    assert state.script["mini_batches"] == (early.script["mini_batches"] if die else 7)
+    assert state.script["steps"] == (early.script["steps"] if die else 7)
     check(daemon, state, len(daemon.host.updates))
     with keeping_trainer(daemon, 9) as trainer:
-        assert said(trainer) == {"mini_batches": 7, "restored": state.script["mini_batches"]}
-        assert said(trainer)["mini_batches"] == 9
+        assert said(trainer) == {"steps": 7, "restored": state.script["steps"]}
+        assert said(trainer)["steps"] == 9
 
 
 def test_a_trainer_that_dies_when_it_is_asked_leaves_its_state_behind(daemon: Daemon) -> None:
@@ -109,41 +109,39 @@ def test_a_trainer_that_dies_when_it_is_asked_leaves_its_state_behind(daemon: Da
         assert not daemon.host.states
         trainer.kill()
         daemon.until(lambda: bool(daemon.host.states), "the state has come")
-    assert [state.mini_batches for state in daemon.host.states] == [5]
+    assert [state.steps for state in daemon.host.states] == [5]
     check(daemon, daemon.host.states[0], len(daemon.host.updates))
 
 
 def test_before_any_trainer_the_state_is_empty_or_what_was_restored(daemon: Daemon) -> None:
     state = state_of(daemon)
-    assert (state.residual, state.script, state.mini_batches) == (None, None, 0)
+    assert (state.residual, state.script, state.steps) == (None, None, 0)
     restored = TrainerState(spike(3, 0.5), {"x": 1}, 4)
     daemon.call(daemon.server.session.restore, restored)
     state = state_of(daemon)
-    assert (state.script, state.mini_batches) == ({"x": 1}, 4)
+    assert (state.script, state.steps) == ({"x": 1}, 4)
     assert state.residual is not None
     np.testing.assert_array_equal(state.residual, spike(3, 0.5))
-    assert daemon.trainer_status()["mini_batches"] == 4
+    assert daemon.trainer_status()["steps"] == 4
 
 
-@pytest.mark.parametrize("mini_batches", [6, 7])
-def test_a_new_daemon_goes_on_from_a_state(start_daemon: StartDaemon, mini_batches: int) -> None:
+@pytest.mark.parametrize("steps", [6, 7])
+def test_a_new_daemon_goes_on_from_a_state(start_daemon: StartDaemon, steps: int) -> None:
     first = start_daemon(1)
-    with keeping_trainer(first, mini_batches) as trainer:
+    with keeping_trainer(first, steps) as trainer:
         said(trainer), said(trainer)
         state = state_of(first)
     second = start_daemon(2)
     second.call(second.server.session.restore, state)
-    with keeping_trainer(second, mini_batches + 3) as trainer:
-        assert said(trainer) == {"mini_batches": mini_batches, "restored": mini_batches}
-        assert said(trainer)["mini_batches"] == mini_batches + 3
+    with keeping_trainer(second, steps + 3) as trainer:
+        assert said(trainer) == {"steps": steps, "restored": steps}
+        assert said(trainer)["steps"] == steps + 3
         second.take_all()
-        total = expected_after(mini_batches + 3) - first.weights()
+        total = expected_after(steps + 3) - first.weights()
         later = state_of(second)
         assert later.residual is not None
         np.testing.assert_array_equal(later.residual + second.weights(), total)
-        assert [update.steps for update in second.host.updates] == [
-            *range(mini_batches + 1, mini_batches + 4)
-        ]
+        assert [update.steps for update in second.host.updates] == [*range(steps + 1, steps + 4)]
 
 
 def test_a_script_that_keeps_nothing_and_never_receives_is_asked_all_the_same(daemon: Daemon) -> None:
@@ -153,14 +151,14 @@ def test_a_script_that_keeps_nothing_and_never_receives_is_asked_all_the_same(da
         link.send(delta_of(2, WEIGHTS), 8)
         assert not daemon.host.states
         link.send(delta_of(3, WEIGHTS), 8)
-    assert [(state.mini_batches, state.script) for state in daemon.host.states] == [(2, None)]
+    assert [(state.steps, state.script) for state in daemon.host.states] == [(2, None)]
     check(daemon, daemon.host.states[0], daemon.host.updates_at_states[0])
 
 
 def test_a_trainer_that_waits_for_room_or_for_peers_is_asked_meanwhile(start_daemon: StartDaemon) -> None:
     daemon = start_daemon(**smallest_rings(WEIGHTS))
     with attach(ZEROS, control=daemon.path) as link:
-        link.keep(lambda: {"mini_batches": link.steps})
+        link.keep(lambda: {"steps": link.steps})
         daemon.call(daemon.server.session.request_state)
         assert not link.wait(0.01)
         assert len(daemon.host.states) == 1
@@ -180,7 +178,7 @@ def test_a_trainer_that_waits_for_room_or_for_peers_is_asked_meanwhile(start_dae
 def raw_state(daemon: Daemon, link: Link, descriptors: list[int], **fields: int) -> str:
     """What the daemon answers to a state that the test makes up."""
     memory = link._memory
-    request = {"mini_batches": memory.mini_batches, "outbox": memory.published_bytes, **fields}
+    request = {"steps": memory.steps, "outbox": memory.published_bytes, **fields}
     message = msgpack.packb({"op": "state", **request})
     socket.send_fds(link._client._end, [message], descriptors)
     answer = msgpack.unpackb(link._client._end.recv(10_000))
@@ -204,13 +202,13 @@ def test_a_state_that_does_not_check_is_refused_and_changes_nothing(daemon: Daem
         assert "is empty" in raw_state(daemon, link, [empty])
         assert "claims to have" in raw_state(daemon, link, [rubbish])
         assert "no update of the outbox ends at" in raw_state(daemon, link, [], outbox=2**40)
-        assert "of a trainer that has come to 2" in raw_state(daemon, link, [], mini_batches=1)
-        assert "of a trainer that has come to 2" in raw_state(daemon, link, [], mini_batches=3)
+        assert "of a trainer that has come to 2" in raw_state(daemon, link, [], steps=1)
+        assert "of a trainer that has come to 2" in raw_state(daemon, link, [], steps=3)
         assert raw_state(daemon, link, [script], outbox=8) == ""  # too late: no mistake, and no state
         assert not daemon.host.states
         assert daemon.call(lambda: daemon.server.session.script.state) is None
         link.receive()
-        assert [state.mini_batches for state in daemon.host.states] == [2]
+        assert [state.steps for state in daemon.host.states] == [2]
         assert raw_state(daemon, link, [script]) == ""  # nobody has asked
         assert len(daemon.host.states) == 1
         assert daemon.trainer_status()["refused_requests"] == 8
@@ -231,7 +229,7 @@ def test_what_was_lent_stays_as_it_is(daemon: Daemon) -> None:
     before = lent[0].copy()
     for number in (4, 5, 6, 7):
         with keeping_trainer(daemon, number) as trainer:
-            assert said(trainer)["mini_batches"] == number - 1
+            assert said(trainer)["steps"] == number - 1
             trainer.communicate("now\n")
         np.testing.assert_array_equal(lent[0], before)
         daemon.take_all()
@@ -282,7 +280,7 @@ def test_an_interrupted_answer_is_given_again(daemon: Daemon, monkeypatch: pytes
         assert len(daemon.host.states) == 2
         for state, updates in zip(daemon.host.states, daemon.host.updates_at_states, strict=True):
             check(daemon, state, updates)
-            assert state.script == {"n": state.mini_batches}
+            assert state.script == {"n": state.steps}
         assert daemon.trainer_status()["refused_requests"] == 0
 
 

@@ -271,7 +271,7 @@ def test_links_to_lives_before_those_of_a_new_view_are_closed_with_the_reason(
         await member.start(hub.address)
         await until(lambda: hub.host.open.keys() == {2, 3})
         hub.host.members.update({2: 5, 3: 4})
-        hub.mesh.drop_former_lives(hub.host.members)
+        hub.mesh.drop_former_incarnations(hub.host.members)
         await until(lambda: bool(behind.host.rejections) and not behind.host.open)
         assert (behind.host.rejections[0][0], behind.host.newest[0]) == (RejectCode.BEHIND, 5)
         assert hub.host.open == {3: Origin(3, 4)}

@@ -10,7 +10,7 @@ import pytest
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.core.frontier import TOLD_MAX
-from p2psgd.net.rejections import DEAD_TIMEOUTS, LIVES_MAX, Rejections
+from p2psgd.net.rejections import DEAD_TIMEOUTS, RESTARTS_MAX, Rejections
 from p2psgd.wire.reject import RejectCode
 
 FAILURE_TIMEOUT_S = 0.05
@@ -21,22 +21,22 @@ LATER = 2000
 class Judge:
     """Rejections of a node whose links the test decides."""
 
-    def __init__(self, lives_left: int = LIVES_MAX - 1) -> None:
+    def __init__(self, incarnations_left: int = RESTARTS_MAX - 1) -> None:
         self.links = False
         self.failures: list[tuple[str, ExitCode]] = []
-        self.lives: list[int] = []
+        self.incarnations: list[int] = []
         self.rejections = Rejections(
             FAILURE_TIMEOUT_S,
             incarnation=ME,
-            lives_left=lives_left,
+            incarnations_left=incarnations_left,
             linked_now=lambda: self.links,
             fail=lambda *words: self.failures.append(words),
-            begin_again=lambda above, _: self.lives.append(above),
+            begin_again=lambda above, _: self.incarnations.append(above),
         )
 
     @property
     def is_silent(self) -> bool:
-        return not self.failures and not self.lives
+        return not self.failures and not self.incarnations
 
     async def hear(
         self, code: RejectCode, newest: int = 0, *, listed: bool = True
@@ -75,7 +75,7 @@ def test_an_old_life_ends_and_begins_no_other_however_high_the_new_one_is(
     ((words, exit_code),) = asyncio.run(judge.hear(code, newest))
     assert "this node has been started again elsewhere, so this life of it ends (somewhere: no)" in words
     assert exit_code is ExitCode.CONFIGURATION
-    assert judge.lives == []
+    assert judge.incarnations == []
 
 
 @pytest.mark.parametrize("code", [RejectCode.RUN, RejectCode.SUPERSEDED, RejectCode.BEHIND])
@@ -84,7 +84,7 @@ def test_a_node_that_others_accept_goes_on(code: RejectCode) -> None:
     judge.links = True
     judge.rejections.linked()
     assert asyncio.run(judge.hear(code, LATER)) == []
-    assert judge.lives == []
+    assert judge.incarnations == []
 
 
 def test_a_node_that_was_linked_once_does_not_end_for_another_run_elsewhere() -> None:
@@ -103,7 +103,7 @@ def test_a_life_behind_one_that_is_nowhere_linked_goes_on_above_it(listed: bool)
     judge = Judge()
     judge.rejections.linked()  # for an instant, before the peer read its WELCOME
     assert asyncio.run(judge.hear(RejectCode.BEHIND, LATER, listed=listed)) == []
-    assert judge.lives == [LATER]
+    assert judge.incarnations == [LATER]
 
 
 def test_it_goes_on_above_the_highest_that_can_be_believed() -> None:
@@ -113,7 +113,7 @@ def test_it_goes_on_above_the_highest_that_can_be_believed() -> None:
             (RejectCode.BEHIND, LATER), (RejectCode.BEHIND, LATER + 5), (RejectCode.BEHIND, 2**64 - 1)
         )
     )
-    assert (judge.lives, judge.failures) == ([LATER + 5], [])
+    assert (judge.incarnations, judge.failures) == ([LATER + 5], [])
 
 
 def test_what_no_clock_explains_is_not_believed_and_a_person_is_told_what_to_do() -> None:
@@ -121,7 +121,7 @@ def test_what_no_clock_explains_is_not_believed_and_a_person_is_told_what_to_do(
     ((words, exit_code),) = asyncio.run(judge.hear(RejectCode.BEHIND, TOLD_MAX + 1))
     assert re.search(r"no clock explains: .*another --state", words)
     assert exit_code is ExitCode.CONFIGURATION
-    assert judge.lives == []
+    assert judge.incarnations == []
 
 
 def test_a_peer_that_tells_of_no_later_life_is_not_believed() -> None:
@@ -131,14 +131,14 @@ def test_a_peer_that_tells_of_no_later_life_is_not_believed() -> None:
 
 
 def test_after_so_many_lives_it_ends() -> None:
-    judge = Judge(lives_left=0)
+    judge = Judge(incarnations_left=0)
     ((words, exit_code),) = asyncio.run(judge.hear(RejectCode.BEHIND, LATER))
-    assert f"begun {LIVES_MAX} lives in a row" in words
+    assert f"begun {RESTARTS_MAX} lives in a row" in words
     assert exit_code is ExitCode.CONFIGURATION
 
 
 @pytest.mark.parametrize(
-    ("code", "newest", "lives_left"),
+    ("code", "newest", "incarnations_left"),
     [
         (RejectCode.SUPERSEDED, 0, 1),
         (RejectCode.BEHIND, TOLD_MAX + 1, 1),
@@ -147,9 +147,9 @@ def test_after_so_many_lives_it_ends() -> None:
     ],
 )
 def test_whom_the_list_does_not_name_cannot_end_a_node(
-    code: RejectCode, newest: int, lives_left: int
+    code: RejectCode, newest: int, incarnations_left: int
 ) -> None:
-    judge = Judge(lives_left)
+    judge = Judge(incarnations_left)
     asyncio.run(judge.hear(code, newest, listed=False))
     assert judge.is_silent
 
@@ -178,20 +178,20 @@ def test_when_that_link_is_closed_it_goes_on_above() -> None:
 
     judge = Judge()
     asyncio.run(scenario(judge))
-    assert (judge.lives, judge.failures) == ([LATER], [])
+    assert (judge.incarnations, judge.failures) == ([LATER], [])
 
 
 def test_it_does_not_go_above_a_life_that_is_linked_elsewhere() -> None:
     judge = Judge()
     asyncio.run(judge.hear_until_judged((RejectCode.SUPERSEDED, 0), (RejectCode.BEHIND, LATER)))
-    assert judge.lives == []
+    assert judge.incarnations == []
     assert "started again elsewhere" in judge.failures[0][0]
 
 
 def test_it_does_not_go_above_a_life_that_answers_a_dial() -> None:
     judge = Judge()
     asyncio.run(judge.hear_until_judged((RejectCode.IDENTITY, 0), (RejectCode.BEHIND, LATER)))
-    assert judge.lives == []
+    assert judge.incarnations == []
     assert "no peer accepts this node" in judge.failures[0][0]
 
 

@@ -87,7 +87,7 @@ class Node:
 
     def tells(self) -> dict[int, Peers]:
         self.mesh.sent.clear()
-        self.telling.pass_time(self.members, lambda peer: peer.node in self.informed)
+        self.telling.tick(self.members, lambda peer: peer.node in self.informed)
         return dict(self.mesh.sent)
 
 

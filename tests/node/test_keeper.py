@@ -24,7 +24,7 @@ from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node import disk as disk_module
 from p2psgd.node.checkpointer import Checkpointer
 from p2psgd.node.disk import NodeDisk
-from p2psgd.node.recovery import Opened
+from p2psgd.node.recovery import RecoveredRun
 from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.update_wal import own_paths
@@ -43,7 +43,7 @@ class Host:
         self.events: list[Event] = []
         self.alarms: list[str] = []
         self.copies = True  # the replica makes the copy that is asked for
-        opened = Opened(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
+        opened = RecoveredRun(SPEC, CheckpointStore(folder / "run"), state.coordinates, NO_VOTES, {})
         timing = Timing(0.2)
         self.replica: Any = SimpleNamespace(timing=timing, sequence=1, damaged=False, names={})
         self.disk = NodeDisk(folder, ME, timing, opened, alarm=self.alarm)
@@ -140,7 +140,7 @@ def test_of_weights_that_are_wrong_no_last_checkpoint_is_waited_for(tmp_path: Pa
         finishing = asyncio.ensure_future(host.finish(600))
         await asyncio.sleep(0)  # it has begun one
         host.replica.damaged = True
-        host.checkpointer.pass_time(bytes_applied=0, log_capacity=1)
+        host.checkpointer.tick(bytes_applied=0, log_capacity=1)
         assert await finishing == words
 
     keeping(tmp_path, work)
@@ -206,7 +206,7 @@ def test_what_is_given_up_is_not_waited_for(tmp_path: Path) -> None:
         finishing = asyncio.ensure_future(host.finish(600))
         await asyncio.sleep(0)
         host.checkpointer.abandoning = True
-        host.checkpointer.pass_time(bytes_applied=0, log_capacity=1)
+        host.checkpointer.tick(bytes_applied=0, log_capacity=1)
         assert await finishing == ""
         assert await host.finish(600) == ""
 

@@ -70,9 +70,9 @@ def calm(tmp_path: Path) -> str:
     return str(path)
 
 
-def mini_batches(daemon: Daemon) -> int:
+def steps(daemon: Daemon) -> int:
     status = daemon.status()
-    return 0 if status is None else int(status["trainer"]["mini_batches"])
+    return 0 if status is None else int(status["trainer"]["steps"])
 
 
 def ended(daemon: Daemon) -> tuple[int, str]:
@@ -113,7 +113,7 @@ def test_what_a_node_keeps_is_not_for_everybody_also_in_a_directory_made_by_hand
         "1",
     )
     with all_stopped([Daemon(state, *options, *endless(calm(tmp_path)), within=usual)]) as [daemon]:
-        until(lambda: mini_batches(daemon) > 20, "training")
+        until(lambda: steps(daemon) > 20, "training")
         assert daemon.stop() == 0
     files = [path for path in state.rglob("*") if path.is_file()]
     assert {"node.json", "votes.json", "events.jsonl", "lock"} < {path.name for path in files}
@@ -203,7 +203,7 @@ def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, nu
     place = Place(tmp_path, 2)
     trained = endless(calm(tmp_path))
     with all_stopped([place.start(0, *trained), place.start(1, *trained)]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 20 and daemons[0].linked(), "training")
+        until(lambda: steps(daemons[0]) > 20 and daemons[0].linked(), "training")
         status = daemons[0].status()
         assert status is not None
         trainer_pid = status["trainer"]["pid"]
@@ -214,15 +214,15 @@ def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, nu
             lambda: [peer["state"] for peer in (daemons[1].status() or {})["peers"]] == ["stopped"],
             "the other side knows that it stopped",
         )
-        before = mini_batches(daemons[1])
-        until(lambda: mini_batches(daemons[1]) > before + 20, "the other goes on")
+        before = steps(daemons[1])
+        until(lambda: steps(daemons[1]) > before + 20, "the other goes on")
 
 
 def test_a_daemon_that_is_killed_comes_back_with_all_that_others_hold(tmp_path: Path) -> None:
     place = Place(tmp_path, 3)
     trained = ("--trainer", trainer("digits", "--steps", "150"))
     with all_stopped([place.start(number, *trained) for number in range(3)]) as daemons:
-        until(lambda: mini_batches(daemons[2]) > 50 and len(daemons[2].linked()) == 2, "training")
+        until(lambda: steps(daemons[2]) > 50 and len(daemons[2].linked()) == 2, "training")
         daemons[2].kill()
         daemons[2] = place.start(2, *trained)
         for daemon in daemons:
@@ -360,8 +360,8 @@ def test_misbehaving_peers_are_dropped_counted_and_harm_nobody(tmp_path: Path) -
             counted = {reason for reason in after if after[reason] > before.get(reason, 0)}
             assert counted, what
             assert counted <= reasons, (what, counted)
-        count = mini_batches(daemons[0])
-        until(lambda: mini_batches(daemons[0]) > count + 20, "training goes on")
+        count = steps(daemons[0])
+        until(lambda: steps(daemons[0]) > count + 20, "training goes on")
         assert daemons[0].linked() == {"node-1"}
         status = daemons[0].status()
         assert status is not None

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from p2psgd.node.http_server import CONNECTIONS_MAX
 from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, until
-from tests.node.test_node import Place, calm, ended, endless, mini_batches
+from tests.node.test_node import Place, calm, ended, endless, steps
 from tests.ports import free_ports
 
 
@@ -33,7 +33,7 @@ def get(port: int, path: str, *, method: str = "GET", host: str | None = None) -
 
 
 def _further(daemon: Daemon, count: int) -> bool:
-    return mini_batches(daemon) > count + 20
+    return steps(daemon) > count + 20
 
 
 class Shown:
@@ -52,7 +52,7 @@ class Shown:
     @contextlib.contextmanager
     def unaffected(self) -> Iterator[None]:
         """Meanwhile both train on, their link stays, and afterwards a question is answered."""
-        before, began = [mini_batches(daemon) for daemon in self.daemons], time.monotonic()
+        before, began = [steps(daemon) for daemon in self.daemons], time.monotonic()
         yield
         until(lambda: all(map(_further, self.daemons, before)), "training goes on")
         (peer,) = self.status()["peers"]
@@ -69,7 +69,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     patient = ("--failure-timeout", "30")  # a link that stays must not depend on how busy the machine is
     daemons = [place.start(number, *endless(calm(path)), *options[number], *patient) for number in range(2)]
     with all_stopped(daemons):
-        until(lambda: min(map(mini_batches, daemons)) > 50, "both train")
+        until(lambda: min(map(steps, daemons)) > 50, "both train")
         yield Shown(daemons, port)
 
 

@@ -22,12 +22,12 @@ def test_addresses_told_by_peers_are_known_hosts_and_those_announced_on_the_netw
     told.tell(7, Address("10.0.0.7", 7315))
     (tmp_path / NAME).write_bytes(pack_known_peers(told.told()))
     party = Party(1)
-    view = SimpleNamespace(number=0, lives={})
+    view = SimpleNamespace(number=0, incarnations={})
     replica = SimpleNamespace(
         me=party.origin,
         timing=Timing(5.0),
         view=view,
-        has_told_view=lambda peer: True,
+        has_reported_view=lambda peer: True,
         peers={},
         spec=SimpleNamespace(fingerprint=b"run"),
     )
@@ -41,7 +41,7 @@ def test_addresses_told_by_peers_are_known_hosts_and_those_announced_on_the_netw
     sighting = SimpleNamespace(run=b"run", node=8, host=(Address("10.0.0.8", 7315),))
     peers._see(cast(Any, sighting))
     party.mesh.dialer.follow_hints = lambda wanted: None  # type: ignore[method-assign]
-    peers.pass_time()
+    peers.tick()
     party.listening.close()
     now = time.monotonic()
     assert party.mesh.known_hosts.standing("10.0.0.7", now) is Standing.KNOWN

@@ -16,7 +16,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
-from tests.node.test_node import calm, endless, mini_batches
+from tests.node.test_node import calm, endless, steps
 from tests.ports import free_ports
 from tests.service_manager import ServiceManager
 
@@ -107,7 +107,7 @@ def test_its_trainer_cannot_speak_for_it_and_the_watchdog_is_fed_while_it_trains
 ) -> None:
     daemon, _ = start(tmp_path, manager, *endless(calm(tmp_path)))
     with all_stopped([daemon]):
-        until(lambda: mini_batches(daemon) > 5, "training")
+        until(lambda: steps(daemon) > 5, "training")
         trainer = (daemon.status() or {})["trainer"]["pid"]
         names = {line.split(b"=")[0] for line in Path(f"/proc/{trainer}/environ").read_bytes().split(b"\0")}
         assert b"P2PSGD_CONTROL" in names
@@ -142,7 +142,7 @@ def test_it_ends_although_a_disk_hangs_and_says_that_its_last_checkpoint_is_miss
     program = [sys.executable, "-c", HANGING, "disk", str(flag)]
     daemon, _ = start(tmp_path, manager, *endless(calm(tmp_path)), program=program)
     with all_stopped([daemon]):
-        until(lambda: mini_batches(daemon) > 5, "training")
+        until(lambda: steps(daemon) > 5, "training")
         flag.touch()
         daemon.process.terminate()
         assert daemon.process.wait(DEADLINE_S) == ExitCode.TEMPORARY
@@ -159,15 +159,15 @@ def test_the_watchdog_is_fed_while_a_disk_hangs_and_not_while_the_loop_does(
     options = (*endless(calm(tmp_path)), "--failure-timeout", "0.2")
     daemon, _ = start(tmp_path, manager, *options, program=program)
     with all_stopped([daemon]):
-        until(lambda: mini_batches(daemon) > 5, "training")
+        until(lambda: steps(daemon) > 5, "training")
         flag.touch()
         try:
             if what == "disk":
                 words = manager.until("STATUS", "; the disk has been at ")
                 assert words.startswith("training, step ")
                 manager.until("WATCHDOG")
-                count = mini_batches(daemon)
-                until(lambda: mini_batches(daemon) > count + 20, "it trains on")
+                count = steps(daemon)
+                until(lambda: steps(daemon) > count + 20, "it trains on")
                 assert "in memory alone" in (daemon.status() or {})["alarms"][-1]
             else:
                 time.sleep(WATCHDOG_S / 4)  # for what was on its way

@@ -117,7 +117,7 @@ def test_a_sentence_says_state_links_what_is_waited_for_and_what_the_disk_is_at(
     assert sentence_of(read_status(status)) == "training, 1 of 2 peers linked"
     told = {
         **status,
-        "trainer": {"mini_batches": 1234},
+        "trainer": {"steps": 1234},
         "waits": "the trainer waits",
         "checkpoint": {"trouble": "the disk has been at votes for 61 s"},
     }

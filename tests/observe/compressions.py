@@ -19,9 +19,9 @@ def own_compression(*, updates: int, indices: int = 50, seed: int = 1) -> OwnCom
     """A mini-batch for each update."""
     own, random = OwnCompression(), np.random.default_rng(seed)
     own.begin(TENSORS)
-    for mini_batch in range(1, updates + 1):
+    for steps in range(1, updates + 1):
         words = (np.sort(random.choice(WEIGHTS, indices, replace=False)) << 1).astype(np.uint32)
-        own.count(OwnUpdateMade(mini_batch, 4_000, codec.encode(words, WEIGHTS), words))
+        own.count(OwnUpdateMade(steps, 4_000, codec.encode(words, WEIGHTS), words))
     return own
 
 

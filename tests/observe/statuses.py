@@ -28,7 +28,7 @@ def trainer(**changes: Any) -> dict[str, Any]:
     return {
         "attached": True,
         "pid": 4712,
-        "mini_batches": 1_000,
+        "steps": 1_000,
         "samples": 256_000,
         "samples_per_s": 6_543.2,
         "loss": 2.3456,

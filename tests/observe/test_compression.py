@@ -17,7 +17,7 @@ def test_a_description_has_counts_and_ratios_for_json_and_messagepack() -> None:
     assert json.loads(found.model_dump_json()) == msgpack.unpackb(msgpack.packb(sent)) == sent
     assert Compression.model_validate(sent) == found
     total = found.total
-    assert (total.updates, total.mini_batches, total.indices) == (300, 300, 15_000)
+    assert (total.updates, total.steps, total.indices) == (300, 300, 15_000)
     assert total.density == pytest.approx(50 / WEIGHTS)
     assert total.bits_per_index == pytest.approx(total.bits.total / 15_000)
     assert (found.recent.updates, found.tensors_total) == (200, 3)
@@ -52,7 +52,7 @@ def test_of_many_tensors_the_largest_are_described_in_order_and_fit_an_answer() 
     assert [row.name[:4] for row in found.tensors] == [f"{2 * i + 1:04}" for i in range(TENSORS_MAX)]
     longest = tuple(("n" * 200 + str(place), (2**31 // many,)) for place in range(many))
     full = Tally.empty(many)
-    full.sums.update(dict.fromkeys(("indices", "updates", "mini_batches", "header"), 2**60))
+    full.sums.update(dict.fromkeys(("indices", "updates", "steps", "header"), 2**60))
     full.tensor_indices += 2**60
     full.tensor_steps += 2**20
     assert (

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from p2psgd.observe.compression import (
     COUNTS,
     FRAME_BITS,
-    RECENT_MINI_BATCHES,
+    RECENT_STEPS,
     OwnCompression,
     Tally,
     describe_sums,
@@ -29,11 +29,11 @@ def words_of(*indices: int) -> NDArray[np.uint32]:
     return np.array([index << 1 for index in indices], dtype=np.uint32)
 
 
-def count(own: OwnCompression, mini_batch: int, *indices: int, step: int = 7) -> int:
+def count(own: OwnCompression, steps: int, *indices: int, step: int = 7) -> int:
     """Count one update; returns the bits of its frame."""
     words = words_of(*indices)
     payload = codec.encode(words, WEIGHTS)
-    own.count(OwnUpdateMade(mini_batch, step, payload, words))
+    own.count(OwnUpdateMade(steps, step, payload, words))
     return FRAME_BITS + 8 * len(payload)
 
 
@@ -43,8 +43,8 @@ def test_before_the_run_is_known_there_is_nothing_to_tell() -> None:
 
 def test_in_short_only_the_totals_are_told() -> None:
     own = begun()
-    for mini_batch in (1, 2, 3):
-        count(own, mini_batch, 0, 4000)
+    for steps in (1, 2, 3):
+        count(own, steps, 0, 4000)
     short, whole = own.describe(tensors_max=0), own.describe()
     assert short is not None
     assert whole is not None
@@ -55,9 +55,9 @@ def test_in_short_only_the_totals_are_told() -> None:
 
 def test_mini_batches_of_former_lives_are_not_counted() -> None:
     own = OwnCompression()
-    own.begin(TENSORS, mini_batches=40)
+    own.begin(TENSORS, steps=40)
     count(own, 43, 0)
-    assert own.total().sums["mini_batches"] == 3
+    assert own.total().sums["steps"] == 3
 
 
 def test_indices_are_counted_for_the_tensor_they_lie_in() -> None:
@@ -73,8 +73,8 @@ def test_the_step_of_a_tensor_is_that_of_the_last_update_that_touched_it() -> No
     count(own, 1, 0, 4000, step=5)
     count(own, 1, 1, step=9)
     assert own.total().tensor_steps.tolist() == [9, 5, 0]
-    for mini_batch in range(2, 3 * RECENT_MINI_BATCHES):
-        count(own, mini_batch, 4500, step=11)
+    for steps in range(2, 3 * RECENT_STEPS):
+        count(own, steps, 4500, step=11)
     assert own.total().tensor_steps.tolist() == [9, 5, 11]
     assert own.recent().tensor_steps.tolist() == [0, 0, 11]
 
@@ -83,9 +83,9 @@ def test_bits_add_up_to_those_of_the_frames() -> None:
     own = begun()
     random = np.random.default_rng(1)
     bits = 0
-    for mini_batch in range(1, 30):
+    for steps in range(1, 30):
         size = int(random.integers(1, 1000))
-        bits += count(own, mini_batch, *sorted(random.choice(WEIGHTS, size, replace=False)))
+        bits += count(own, steps, *sorted(random.choice(WEIGHTS, size, replace=False)))
     total = own.total().sums
     assert sum(total[name] for name in BITS) == bits
     assert total["updates"] == 29
@@ -108,31 +108,31 @@ def test_a_dense_update_is_counted_as_one() -> None:
 
 def test_mini_batches_are_counted_once_however_many_updates_they_make() -> None:
     own = begun()
-    for mini_batch in (1, 1, 2, 5, 5):  # 3 and 4 changed no weight by a step
-        count(own, mini_batch, 3)
+    for steps in (1, 1, 2, 5, 5):  # 3 and 4 changed no weight by a step
+        count(own, steps, 3)
     total = own.total().sums
-    assert (total["mini_batches"], total["updates"]) == (5, 5)
+    assert (total["steps"], total["updates"]) == (5, 5)
 
 
 def test_recent_updates_are_those_of_the_last_100_to_200_mini_batches() -> None:
     own = begun()
-    for made in range(1, 5 * RECENT_MINI_BATCHES):
+    for made in range(1, 5 * RECENT_STEPS):
         count(own, made, 3)
         total, recent = own.total().sums, own.recent().sums
-        assert total["updates"] == total["mini_batches"] == made
-        assert min(made, RECENT_MINI_BATCHES) <= recent["updates"] <= 2 * RECENT_MINI_BATCHES
-        assert recent["mini_batches"] == recent["updates"]
+        assert total["updates"] == total["steps"] == made
+        assert min(made, RECENT_STEPS) <= recent["updates"] <= 2 * RECENT_STEPS
+        assert recent["steps"] == recent["updates"]
 
 
 def test_the_updates_of_a_mini_batch_are_recent_together() -> None:
     own = begun()
-    for mini_batch in range(1, 3 * RECENT_MINI_BATCHES):
+    for steps in range(1, 3 * RECENT_STEPS):
         for index in (1, 2, 3):
-            count(own, 2 * mini_batch, index)
+            count(own, 2 * steps, index)
         recent = own.recent().sums
         assert recent["updates"] % 3 == 0
-        assert 3 * min(mini_batch, RECENT_MINI_BATCHES) <= recent["updates"] <= 6 * RECENT_MINI_BATCHES
-        assert recent["mini_batches"] == 2 * recent["updates"] // 3  # every other one made none
+        assert 3 * min(steps, RECENT_STEPS) <= recent["updates"] <= 6 * RECENT_STEPS
+        assert recent["steps"] == 2 * recent["updates"] // 3  # every other one made none
 
 
 def test_tallies_add_up_in_every_figure() -> None:

@@ -41,7 +41,7 @@ def test_a_training_nodes_figures_are_those_of_its_status() -> None:
     assert value(found, "p2psgd_updates_sent_total") == 1_000
     total = description().total
     assert value(found, "p2psgd_update_bytes_total", part="sign") == total.bits.sign / 8
-    assert value(found, "p2psgd_dense_bytes_total") == 4 * 80_000 * total.mini_batches
+    assert value(found, "p2psgd_dense_bytes_total") == 4 * 80_000 * total.steps
 
 
 def test_a_certificate_shows_how_long_it_is_good_for() -> None:

@@ -21,10 +21,10 @@ def cluster() -> Cluster:
     cluster = Cluster(3)
     cluster.link_all()
     cluster.settle()
-    cluster.pass_time(6.0)
+    cluster.tick(6.0)
     for number in range(15):
         cluster.give(number % 3, own_update([number], steps=number))
-    cluster.pass_time(2.0)
+    cluster.tick(2.0)
     return cluster
 
 
@@ -69,7 +69,7 @@ def test_who_is_away_pins_what_it_lacks(cluster: Cluster) -> None:
     cluster.kill(2)
     for number in range(20):
         cluster.give(0, own_update([number], steps=100 + number))
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     away = view(cluster).members[2]
     assert (away.node, away.linked, away.lag) == ("node-2", False, 20)
     assert away.heard_s == pytest.approx(3.0, abs=1.5)
@@ -82,7 +82,7 @@ def test_a_view_that_lacks_a_majority_says_so(cluster: Cluster) -> None:
     for number in (1, 2):
         cluster.kill(number)
     cluster.give(0, RemovalRequested(cluster.replica(0).membership.view.members[2].node, forbid=False))
-    cluster.pass_time(12.0)
+    cluster.tick(12.0)
     assert "view 2" in view(cluster).waits
 
 
@@ -91,7 +91,7 @@ def test_replicas_are_identical_and_the_scrub_that_was_asked_for_is_clean(cluste
     report = digest(cluster)
     assert [peer.verdict for peer in report.peers] == ["identical", "identical"]
     assert find_fault(report)  # no scrub has ended yet
-    cluster.pass_time(31.0)
+    cluster.tick(31.0)
     report = digest(cluster)
     assert report.scrub.count == 1
     assert not find_fault(report)
@@ -122,11 +122,11 @@ def test_one_that_is_behind_agrees_and_one_that_is_away_is_unknown(cluster: Clus
 def test_a_snapshot_on_its_way_shows_how_fast_it_goes() -> None:
     cluster = Cluster(3)
     cluster.link_all()
-    cluster.pass_time(6.0)
+    cluster.tick(6.0)
     cluster.kill(2)
     for number in range(30):
         cluster.give(0, own_update([number], steps=number))
-    cluster.pass_time(1.0)
+    cluster.tick(1.0)
     for number in (0, 1):  # what the third will lack leaves their logs
         log = cluster.replica(number).log
         log.trim(lambda _: 2**64, lambda _: 2**64, share=0.0)

@@ -14,7 +14,7 @@ import pytest
 from tests.browser import Browser, installed
 from tests.cli.local.run import Run
 from tests.daemons import all_stopped, until
-from tests.node.test_node import Place, calm, endless, mini_batches
+from tests.node.test_node import Place, calm, endless, steps
 from tests.ports import free_ports
 
 pytestmark = [
@@ -88,7 +88,7 @@ def test_the_page_says_that_its_daemon_is_gone_and_that_it_is_back(tmp_path: Pat
     place, (port,) = Place(tmp_path, 1), free_ports(1)
     options = (*endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")
     with all_stopped([place.start(0, *options)]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         browser.open(f"http://127.0.0.1:{port}/")
         until(lambda: loss_points(browser) >= 2, "a curve")
         daemons[0].kill()
@@ -106,7 +106,7 @@ def test_a_phone_need_not_scroll_sideways(tmp_path: Path, scheme: str) -> None:
     place, (port,) = Place(tmp_path, 1), free_ports(1)
     daemons = [place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]
     with all_stopped(daemons), Browser(tmp_path / "browser", width=360, height=740, phone=True) as browser:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         browser.use_scheme(scheme)
         browser.open(f"http://127.0.0.1:{port}/")
         until(lambda: loss_points(browser) >= 2, "a curve")
@@ -131,7 +131,7 @@ def hostile(value: Any) -> Any:
 def test_text_of_peers_stays_text_and_many_events_are_capped(tmp_path: Path, browser: Browser) -> None:
     place, (port,) = Place(tmp_path, 1), free_ports(1)
     with all_stopped([place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]) as daemons:
-        until(lambda: mini_batches(daemons[0]) > 5, "training")
+        until(lambda: steps(daemons[0]) > 5, "training")
         browser.open(f"http://127.0.0.1:{port}/")
         until(lambda: loss_points(browser) >= 2, "a curve")
         status = browser.run("return page.status")

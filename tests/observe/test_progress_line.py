@@ -5,7 +5,7 @@ from tests.observe.statuses import bare, lost, peer, ring, status, trainer
 
 
 def test_sums_and_ranges_over_the_nodes() -> None:
-    slower = status("node-1", trainer=trainer(mini_batches=900, loss=1.3456), peers=[peer("node-0", lag=7)])
+    slower = status("node-1", trainer=trainer(steps=900, loss=1.3456), peers=[peer("node-0", lag=7)])
     assert progress_line([status(), slower]) == (
         "2 training, steps 900 to 1,000, 13,086 samples/s, loss 1.846, 12.0 bits per index, "
         "compression 2027x, largest lag 7"
@@ -17,7 +17,7 @@ def test_before_anything_happened_only_states_are_known() -> None:
 
 
 def test_nodes_that_wait_for_the_same_share_a_sentence() -> None:
-    waiting = trainer(mini_batches=0, samples_per_s=None, loss=None, waits="share 0 trains alone")
+    waiting = trainer(steps=0, samples_per_s=None, loss=None, waits="share 0 trains alone")
     line = progress_line([status(), status("node-1", trainer=waiting), status("node-2", trainer=waiting)])
     assert line.endswith("; node-1 and node-2: share 0 trains alone")
 

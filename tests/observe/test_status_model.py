@@ -65,7 +65,7 @@ def test_totals_weigh_the_nodes_by_what_they_sent() -> None:
 
 def test_a_node_that_has_said_nothing_yet_has_figures_too() -> None:
     figures = bare("node-1")
-    assert (state_word(figures), notes(figures), figures.trainer.mini_batches) == ("starting", [], 0)
+    assert (state_word(figures), notes(figures), figures.trainer.steps) == ("starting", [], 0)
     assert figures.compression_ratio is None
     assert figures.bits_per_index is None
     assert compression_ratio([figures]) is None

@@ -91,7 +91,7 @@ def test_a_restarted_trainer_shows_what_happened() -> None:
 
 def test_a_script_that_reports_no_samples_shows_its_mini_batches_per_second() -> None:
     figures = {"samples": 0, "samples_per_s": 0.0, "epoch": 0.0, "loss": None}
-    text = render_status(status(trainer=trainer(mini_batches=801, mini_batches_per_s=81.25, **figures)))
+    text = render_status(status(trainer=trainer(steps=801, steps_per_s=81.25, **figures)))
     assert line(text, "trainer") == "trainer     attached (pid 4712), step 801, 81.2 steps/s"
 
 

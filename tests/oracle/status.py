@@ -58,8 +58,8 @@ def observe() -> dict[str, Types]:
 
 def _trains(status: dict[str, Any]) -> bool:
     trainer = status["trainer"]
-    measured = trainer["mini_batches_per_s"] is not None
-    return bool(status.get("ready")) and measured and int(trainer["mini_batches"]) >= STEPS
+    measured = trainer["steps_per_s"] is not None
+    return bool(status.get("ready")) and measured and int(trainer["steps"]) >= STEPS
 
 
 def _waits(status: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.recipes.model import Vector
 
-Update = tuple[int, int, np.ndarray[Any, np.dtype[np.int64]], Vector]  # (node, mini_batch, indices, amounts)
+Update = tuple[int, int, np.ndarray[Any, np.dtype[np.int64]], Vector]  # (node, steps, indices, amounts)
 
 
 class FakeNet:
@@ -76,9 +76,9 @@ class FakeLink:
         with self.net.arrived:
             updates = list(self.inbox)
             self.inbox.clear()
-        for node, mini_batch, indices, amounts in updates:
+        for node, steps, indices, amounts in updates:
             self.weights[indices] += amounts
-            self.peer_steps[node] = mini_batch
+            self.peer_steps[node] = steps
         return len(updates)
 
     def send(self, delta: Vector, threshold: int | Mapping[str, int]) -> int:

@@ -27,7 +27,7 @@ class Attaching:
         self.links: list[FakeLink] = []
         self.modes: list[tuple[str, str | None]] = []
         self.share: tuple[int, int] | None = (0, 1)
-        self.mini_batches = 0  # of earlier lives
+        self.steps = 0  # of earlier lives
 
     def __call__(
         self,
@@ -51,7 +51,7 @@ class Attaching:
         else:
             (link,) = FakeNet(initial, quantum, 1).links
         link.rank_told = self.share
-        link.steps = self.mini_batches
+        link.steps = self.steps
         self.links.append(link)
         return link
 
@@ -127,7 +127,7 @@ def test_a_node_that_nobody_told_its_share_is_refused(attaching: Attaching) -> N
 
 
 def test_a_run_by_time_that_began_long_ago_is_over(attaching: Attaching) -> None:
-    attaching.mini_batches = 1
+    attaching.steps = 1
     train(RECIPE, seconds=60, started=1.0)
     (link,) = attaching.links
     assert (link.steps, link.finished) == (1, True)

@@ -44,11 +44,11 @@ def recipe(folder: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Rec
 
 def test_an_epoch_ends_when_all_shards_were_used_and_the_rate_follows(daemon: Daemon, recipe: Recipe) -> None:
     daemon.host.share_value = None  # a node needs none
-    daemon.host.mini_batches[7] = 100  # of share 0: the gentle start is over
+    daemon.host.steps[7] = 100  # of share 0: the gentle start is over
     train(recipe)
     status = daemon.trainer_status()
     assert status["samples"] == 2 * SAMPLES
-    assert status["mini_batches"] == 2 * 5 * 5, "of 288 samples, five for each shard"
+    assert status["steps"] == 2 * 5 * 5, "of 288 samples, five for each shard"
     assert status["epoch"] == pytest.approx(2, abs=0.1)
     assert status["test_accuracy"] > 0.25, "after 50 mini-batches"
     shards = 5
@@ -63,11 +63,11 @@ def test_another_length_goes_through_the_shards_as_often_as_it_takes(
 ) -> None:
     train(recipe, rank=(0, 2), **length)  # type: ignore[arg-type]
     status = daemon.trainer_status()
-    assert status["mini_batches"] == length.get("steps", status["mini_batches"]) > 0
+    assert status["steps"] == length.get("steps", status["steps"]) > 0
     assert status["finished"]
     held, used = daemon.call(lambda: daemon.host.coordinates[-10:].reshape(2, 5).copy())
     assert not held.any()
-    assert used.sum() == status["mini_batches"] // 5
+    assert used.sum() == status["steps"] // 5
 
 
 def test_a_trainer_without_the_first_share_waits_for_the_gentle_start(
@@ -76,7 +76,7 @@ def test_a_trainer_without_the_first_share_waits_for_the_gentle_start(
     monkeypatch.setattr("p2psgd.recipes.training.QUIET_S", 0.3)
     train(recipe, rank=(1, 2), steps=2)
     assert "0.3 s without a step of rank 0: the warm start is cut short" in capsys.readouterr().err
-    assert daemon.trainer_status()["mini_batches"] == 2
+    assert daemon.trainer_status()["steps"] == 2
 
 
 def test_what_does_not_fit_is_refused(folder: Path, recipe: Recipe) -> None:

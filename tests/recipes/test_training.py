@@ -245,7 +245,7 @@ def test_what_is_kept_continues_the_run_as_if_nothing_had_happened(
 
 def test_what_another_script_has_kept_is_nothing_to_this_one(digits: Dataset) -> None:
     (link,) = links(quick(), digits, 1)
-    link.restored = {"elapsed_s": 1e9, "taus": "?", "mini_batches": 0}
+    link.restored = {"elapsed_s": 1e9, "taus": "?", "steps": 0}
     trainings(quick(), digits, [link], steps=2)[0].run()
     assert link.steps == 2
 

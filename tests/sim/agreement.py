@@ -48,7 +48,10 @@ class Agreement:
 
     def last_joined(self, number: int) -> int:
         """Number of the last view up to this one that admitted a life."""
-        while number > 1 and self._views[number].lives.items() <= self._views[number - 1].lives.items():
+        while (
+            number > 1
+            and self._views[number].incarnations.items() <= self._views[number - 1].incarnations.items()
+        ):
             number -= 1
         return number
 
@@ -63,7 +66,7 @@ class Agreement:
                 accepted = sorted(self._accepted[view])
                 words = f"{who} has view {view.number}, on the disks of {accepted} alone: {before} decides"
                 raise Violation("quorum", words)
-            if not before.forbidden <= view.forbidden or view.forbidden & view.lives.keys():
+            if not before.forbidden <= view.forbidden or view.forbidden & view.incarnations.keys():
                 raise Violation("forbidden", f"{view} follows {before}: nobody comes back from there")
             self._views[view.number] = view
             self.latest = max(self.latest, view, key=lambda each: each.number)

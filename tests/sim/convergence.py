@@ -169,13 +169,13 @@ class Convergence:
             nodes = {disk.node for place, disk in self._world.disks.items() if place not in self._outcasts}
             for place in sorted(self._outcasts):
                 node = self._world.disks[place].node
-                if not can_decide(view, nodes) and (view.number == 0 or node in view.lives):
+                if not can_decide(view, nodes) and (view.number == 0 or node in view.incarnations):
                     self._world.chaos.take_in(self._outcasts.pop(place))
                     self._begin_calm()
                     nodes.add(node)
             if not can_decide(view, nodes):
                 if can_decide(view, nodes | self._world.burnt):
-                    lying = {liar.me.node for liar in self._world.liars.values()} & view.lives.keys()
+                    lying = {liar.me.node for liar in self._world.liars.values()} & view.incarnations.keys()
                     self._world.see("quorum lost to a liar" if lying else "quorum lost with a disk")
                     raise QuorumLostError
                 raise Violation("setup", f"no quorum of {view} can ever come back")
@@ -200,7 +200,7 @@ class Convergence:
         if can_spare and any(daemon.replica.ready for daemon in core):
             return
         for daemon in core:
-            for node in sorted(daemon.view.lives.keys() - here):
+            for node in sorted(daemon.view.incarnations.keys() - here):
                 self._world.see("removed by a person")
                 self._begin_calm()
                 daemon.when_running(daemon.handle, RemovalRequested(node, forbid=False))
@@ -225,7 +225,7 @@ class Convergence:
         ends = (
             past.at + daemon.replica.timing.backoff_s(past.times)
             for daemon in self._core()
-            for past in daemon.replica.membership._wishes._evictions.values()
+            for past in daemon.replica.membership._changes._evictions.values()
         )
         return max(0.0, max(ends, default=0.0) - self._calm_since)
 

@@ -78,11 +78,11 @@ class Daemon:
         keeper: Random,
     ) -> None:
         scenario, initial = world.scenario, world.inspector.ledger.initial
-        disk.lives += 1
+        disk.incarnations += 1
         disk.store = MemoryStore()
         disk.store.writable = not disk.full
         timing = Timing(scenario.failure_timeout_s)
-        self.me = Origin(disk.node, disk.lives)
+        self.me = Origin(disk.node, disk.incarnations)
         self.place = place_of(disk.node)
         self.alive = True
         self.paused = False
@@ -224,7 +224,7 @@ class Daemon:
             self._pending.append((self._tick, ()))
         elif self.alive:
             self._clock.after(self._tick_s, self._tick)
-            self.run.pass_time(0.0)
+            self.run.tick(0.0)
             if self.alive:
                 note_state(self._world.see, self.replica)
                 self._watch_scrub()

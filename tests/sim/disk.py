@@ -25,7 +25,7 @@ class Disk:
     def __init__(self, node: int, key: int) -> None:
         self.key = key  # of the run's digests
         self.node = node
-        self.lives = 0
+        self.incarnations = 0
         self.full = 0
         self.store: MemoryStore | None = None  # of the life that runs
         self.votes: Votes = NO_VOTES

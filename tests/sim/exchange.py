@@ -54,11 +54,11 @@ class _Tail:
 class Exchange:
     """Of one life."""
 
-    def __init__(self, replica: Replica, lives: Lives, lying: Container[Origin] = ()) -> None:
+    def __init__(self, replica: Replica, incarnations: Lives, lying: Container[Origin] = ()) -> None:
         """`lying`: liars' lives, of which nobody can know what they have."""
         self._replica = replica
         self._lying = lying
-        self._lives = lives
+        self._lives = incarnations
         self._tails: dict[Origin, _Tail] = {}  # by asker
         self._replaced_by: Event | None = None  # the latest event with which the replica was replaced
         self._held_back = 0  # updates so far,
@@ -124,8 +124,8 @@ class Exchange:
             case SnapshotStart():
                 members, acks = self._members(without=asker), self._replica.acks
                 last = {Origin(row.node, row.incarnation): row.sequence for row in message.rows}
-                lives = [member for member, _ in members]
-                known = {origin: acks.stable(origin, lives) for origin in last}
+                incarnations = [member for member, _ in members]
+                known = {origin: acks.stable(origin, incarnations) for origin in last}
                 self._tails[asker] = _Tail(self._replica.membership.view.number, members, known, last)
             case SnapshotTail() if asker in self._tails:
                 header, _ = parse_update(message.body, self._replica.spec.weights)
@@ -151,18 +151,18 @@ class Exchange:
     def _check_tail(self, asker: Origin, tail: _Tail) -> None:
         floor_of = self._replica.log.trimmed_to
         members = tail.members & self._members(without=asker)
-        lives = {member: self._lives(member) for member, _ in members if member not in self._lying}
+        incarnations = {member: self._lives(member) for member, _ in members if member not in self._lying}
         for origin, last in tail.last.items():
-            for member in _lacking(lives, origin, max(last, 0)):
+            for member in _lacking(incarnations, origin, max(last, 0)):
                 if floor_of(origin) < last:
                     who = f"{label(self._replica.me)} gave {label(asker)} a snapshot"
                     words = f"without {label(origin)}'s update {last}, which is in its log"
                     raise Violation("tail", f"{who} {words}, and {label(member)} lacks it")
 
 
-def _lacking(lives: dict[Origin, Grave | None], origin: Origin, sequence: int) -> Iterable[Origin]:
+def _lacking(incarnations: dict[Origin, Grave | None], origin: Origin, sequence: int) -> Iterable[Origin]:
     """Who has not applied that update."""
-    for member, life in lives.items():
+    for member, life in incarnations.items():
         if (0 if life is None else life.rows.get(origin, 0)) < sequence:
             yield member
 

@@ -104,7 +104,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "if False:",
         ),
     ),
-    "incarnation-reused": (Edit(daemon, "Daemon.__init__", "disk.lives += 1", "disk.lives = 1"),),
+    "incarnation-reused": (
+        Edit(daemon, "Daemon.__init__", "disk.incarnations += 1", "disk.incarnations = 1"),
+    ),
     # sending and asking
     "no-push-after-drain": (Edit(replica, R + "handle", "self.log_sender.push(peer, now)", "pass"),),
     "credit-never-given-back": (Edit(send, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
@@ -165,7 +167,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "known = max((known for life, known in self._known.items() if life.node == member.node),"
             " key=lambda known: known.applied.get(origin, 0), default=_NOTHING)",
         ),
-        Edit(acks, "Acknowledgements.keep", "self._known.keys() - lives", "()"),
+        Edit(acks, "Acknowledgements.keep", "self._known.keys() - incarnations", "()"),
     ),
     "sent-snapshot-counted-as-acknowledged": (
         Edit(
@@ -175,7 +177,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "self._counters.snapshots_given += 1\n"
             "    rows = self._state.frontier.rows()\n"
             "    given = {Origin(row.node, row.incarnation): row for row in rows}\n"
-            "    self._cluster.acks.hear(peer.origin, given, 0, [], now)",
+            "    self._cluster.acks.on_status(peer.origin, given, 0, [], now)",
         ),
     ),
     "bridged-more-than-all-have": (
@@ -222,7 +224,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "if member != asker and member in self._cluster.peers",
         ),
     ),
-    "snapshot-without-what-past-lives-made": (
+    "snapshot-without-what-past-incarnations-made": (
         Edit(
             snapshot_serve,
             "SnapshotServer._acknowledged_without",
@@ -239,7 +241,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "snapshot-before-the-barrier": (
-        Edit(snapshot_fetch, "SnapshotFetch.pass_time", "if not self._joining.passed:", "if False:"),
+        Edit(snapshot_fetch, "SnapshotFetch.tick", "if not self._joining.passed:", "if False:"),
     ),
     "snapshot-unverified": (
         Edit(snapshot_install, "SnapshotIntake.chunk", "and self._digest_left:", "and False:"),
@@ -276,7 +278,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "accepted-value-ignored": (
-        Edit(paxos, "Consensus._count_promise", "attempt.value or attempt.wish", "attempt.wish"),
+        Edit(paxos, "Consensus._count_promise", "attempt.value or attempt.proposal", "attempt.proposal"),
     ),
     "forbidden-admitted": (
         Edit(
@@ -285,13 +287,13 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(replica, "Replica._open_link", "in self.membership.view.forbidden", "in ()"),
         Edit(replica, "Replica._bar", "in self.membership.view.forbidden", "in ()"),
     ),
-    "never-evicted": (Edit(membership, "Membership.wish_eviction", "if node in", "if False and node in"),),
+    "never-evicted": (Edit(membership, "Membership.request_eviction", "if node in", "if False and node in"),),
     # disks and memory
     "own-updates-not-restored": (Edit(state, "State.restore", "in restored.own:", "in ():"),),
     "checkpoint-without-log": (
         Edit(checkpoint, "Checkpoints._order", "tail(self._saved_by_others)", "tail(lambda origin: 2**64)"),
     ),
-    "scrub-asleep": (Edit(scrub, "SliceScanner.pass_time", "if now < self.scrub_due:", "if True:"),),
+    "scrub-asleep": (Edit(scrub, "SliceScanner.tick", "if now < self.scrub_due:", "if True:"),),
     "scrub-misses-updates": (
         Edit(scrub, "Scrub.note", "self._digest = (self._digest + part) % 2**64", "pass"),
     ),

@@ -29,11 +29,13 @@ class Survival:
         person is about to have removed.
         """
         nodes = {disk.node for disk in disks}
-        wishes = [daemon.replica.membership._wishes for daemon in daemons]
+        wishes = [daemon.replica.membership._changes for daemon in daemons]
         evict_requests = removed | {node for each in wishes for node in each._removals}
         views = set(self._at_stake(disks, daemons))
         views |= {
-            view.replace({}, evict_requests & view.lives.keys(), set()) for view in views if view.number
+            view.replace({}, evict_requests & view.incarnations.keys(), set())
+            for view in views
+            if view.number
         }
         return all(self.can_decide(view, nodes) for view in views if view.members or not view.number)
 
@@ -42,13 +44,13 @@ class Survival:
         return any(
             self._agreement.is_quorum(view, {node for node in nodes if self._reach(proposer, node)})
             for proposer in nodes
-            if not view.number or proposer in view.lives
+            if not view.number or proposer in view.incarnations
         )
 
     def can_spare(self, evict_requests: Set[int], nodes: Set[int]) -> bool:
         """Once the unwanted are out of the latest view, these nodes can decide what follows it."""
         latest = self._agreement.latest
-        gone = evict_requests & latest.lives.keys()
+        gone = evict_requests & latest.incarnations.keys()
         rest = latest.replace({}, gone, set())
         return not gone or not rest.members or self.can_decide(rest, nodes)
 
@@ -64,4 +66,4 @@ class Survival:
         for daemon in daemons:
             attempt = daemon.replica.membership._consensus.attempt
             if attempt is not None:
-                yield attempt.value or attempt.wish
+                yield attempt.value or attempt.proposal

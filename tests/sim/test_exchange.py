@@ -23,7 +23,7 @@ class Given:
     def __init__(self) -> None:
         cluster = make_uneven(Cluster)
         self.donor, self.asker = cluster.replica(DONOR), cluster.replica(ASKER).me
-        self.lives = {
+        self.incarnations = {
             each.me: Grave(each.me, applied(each), each.membership.view.number, None)
             for each in cluster.alive()
         }
@@ -40,7 +40,7 @@ class Given:
 
     def check(self, frames: list[bytes], *, replaced_meanwhile: bool = False) -> None:
         """The frames are sent, with one event, which may also have brought another replica."""
-        exchange, event = Exchange(self.donor, self.lives.get), TimePassed()
+        exchange, event = Exchange(self.donor, self.incarnations.get), TimePassed()
         if replaced_meanwhile:
             exchange.replaced(event)
         for frame in frames:

@@ -130,11 +130,11 @@ def check_all(
             raise Violation(
                 "I9", f"{label(daemon.me)} and {label(other.me)} have applied the same and differ"
             )
-    lives = {daemon.me: bury(daemon) for daemon in daemons}
+    incarnations = {daemon.me: bury(daemon) for daemon in daemons}
     for daemon in daemons if logs else ():
         view = daemon.replica.membership.view
         for member in view.members if daemon.replica.ready else ():
-            last = lives.get(member) or graves.get(member)
+            last = incarnations.get(member) or graves.get(member)
             since = agreement.member_since(member, view.number)
             if agreement.member_since(daemon.me, view.number) > since:
                 continue  # what this one gave up before it was admitted it gives by snapshot

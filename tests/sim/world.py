@@ -179,7 +179,7 @@ class World:
     def boot(self, place: int) -> None:
         """Start a node from its disk: a new incarnation."""
         disk = self.disks[place]
-        if disk.lives:
+        if disk.incarnations:
             self.see("restart")
         if disk.checkpoints:
             self.see("restart from checkpoint")

@@ -29,7 +29,7 @@ def test_what_is_written_comes_back(tmp_path: Path, votes: Votes) -> None:
     read = read_votes(tmp_path, RUN)
     assert read is not None
     assert read[0] == votes
-    assert read[1] == {node: name for node, name in NAMES.items() if node in votes.view.lives}
+    assert read[1] == {node: name for node, name in NAMES.items() if node in votes.view.incarnations}
     assert [path.name for path in tmp_path.iterdir()] == [VOTES_NAME]
 
 

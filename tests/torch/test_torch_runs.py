@@ -28,9 +28,9 @@ SHARDS = 6
 PAGE = EXAMPLES.parents[1] / "docs" / "how-to" / "torch.md"
 
 
-def mini_batches(run: Run) -> int:
+def steps(run: Run) -> int:
     """Of the third node."""
-    count: int = run.status(2).get("trainer", {}).get("mini_batches", 0)
+    count: int = run.status(2).get("trainer", {}).get("steps", 0)
     return count
 
 
@@ -53,7 +53,7 @@ def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_k
     command = shlex.join([sys.executable, str(script)])
     run = Run(tmp_path, "-n", "4", "--trainer", command, "--weights", str(weights))
     try:
-        wait_until(lambda: mini_batches(run) >= 20 or run.process.poll() is not None, "20 mini-batches", 120)
+        wait_until(lambda: steps(run) >= 20 or run.process.poll() is not None, "20 mini-batches", 120)
         trainer = run.status(2)["trainer"]
         assert trainer["attached"], run.output
         os.kill(trainer["pid"], signal.SIGKILL)

@@ -103,7 +103,7 @@ def _node(status: NodeStatus, outcome: Outcome) -> Report:
     updates, rounds = status.updates or UpdatesStatus(), status.ring.round if status.ring else 0
     return {
         "node": status.node,
-        "steps": trainer.mini_batches,
+        "steps": trainer.steps,
         "samples": trainer.samples,
         "samples_per_s": outcome.speeds.get(status.node),
         "updates_sent": updates.sent,

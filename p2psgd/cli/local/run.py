@@ -193,7 +193,7 @@ class Watch:
             if code is None:
                 continue
             words = f": {daemon.last_words}" if code > 0 and daemon.last_words else ""
-            if code >= 0 and not self._status(daemon.name).trainer.mini_batches:
+            if code >= 0 and not self._status(daemon.name).trainer.steps:
                 raise UsageError(f"{daemon.name} {daemon.ending} at the start{words}", _exit_code(code))
             self.lose(daemon, f"{daemon.ending}{words}", phase)
 

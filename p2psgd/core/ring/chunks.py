@@ -72,7 +72,7 @@ class NextWeights:
         assert self._made == len(self._state.lattice.coordinates), self._made
         if self._before == self._state.lattice.digest:
             return True
-        out.order(Alert(f"{CHANGED}: the round is not completed, and the weights are looked at anew"))
+        out.emit(Alert(f"{CHANGED}: the round is not completed, and the weights are looked at anew"))
         scanner.scrub_at_once(now)
         return False
 
@@ -182,7 +182,7 @@ class Outgoing:
         if not lane.declared:
             lane.declared = True
             message = declaration(generation.view, generation.number, lane.round, lane.place, bucket)
-            self._out.say(peer, message)
+            self._out.send_message(peer, message)
         piece = lane.reduction.next_piece(segment_numbers(bucket.count, len(generation.order)))
         if piece is None:
             return False

@@ -151,7 +151,7 @@ class DenseRound:
 
 
 class DenseRounds:
-    """The rounds of a dense ring. `wish_to_stop`: why the generation could not go on, empty if it can; it has
+    """The rounds of a dense ring. `request_stop`: why the generation could not go on, empty if it can; it has
     stopped here then, and whoever began it tells the others.
     """
 
@@ -166,7 +166,7 @@ class DenseRounds:
         out: Outbound,
         on_complete: OnComplete,
     ) -> None:
-        self.wish_to_stop = ""
+        self.request_stop = ""
         self._cluster = cluster
         self._state = state
         self._scanner = scanner
@@ -226,7 +226,7 @@ class DenseRounds:
     def begin(self, generation: Generation, first: int, now: float) -> None:
         self.stop()
         self._catch_up(first - 1)
-        self.wish_to_stop, self._own_used = "", False
+        self.request_stop, self._own_used = "", False
         self._results.withdraw()
         self._generation, self._outgoing = generation, Outgoing(generation, self._out)
         self._begin_round(generation, now)
@@ -246,7 +246,7 @@ class DenseRounds:
         self._give_nothing(now)
         self._go_on(now)
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         self._give_nothing(now)
         self._go_on(now)
 
@@ -264,7 +264,7 @@ class DenseRounds:
         self._results.withdraw()
         if self._own_used and self._own.of_array:
             array = self._own.all[0].describe()
-            self._out.order(
+            self._out.emit(
                 RejectContribution(f"others summed array {array} in a round that this node missed")
             )
         if self._own_used:
@@ -348,8 +348,8 @@ class DenseRounds:
         return False
 
     def _refuse(self, words: str) -> None:
-        self._out.order(RejectContribution(words))
-        self._out.order(Alert(words))
+        self._out.emit(RejectContribution(words))
+        self._out.emit(Alert(words))
         self._drop_share()
         self._fail(words)
 
@@ -359,11 +359,11 @@ class DenseRounds:
     def _fail(self, words: str) -> None:
         if self._generation is not None:
             self.stop()
-            self.wish_to_stop = words
+            self.request_stop = words
 
     # -- peers
 
-    def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
+    def on_message(self, peer: Peer, message: RoundMessage, now: float) -> None:
         if isinstance(message, RingUpdate):
             raise PeerError(RejectCode.RING, "an update of a round came in a dense ring, which has none")
         self._look_at_replica()

@@ -36,7 +36,7 @@ class RingStates:
     def __init__(self) -> None:
         self._told: dict[Origin, Told] = {}
 
-    def hear(self, peer: Origin, state: RingState, view: int, now: float) -> None:
+    def on_state(self, peer: Origin, state: RingState, view: int, now: float) -> None:
         """Take in a STATUS."""
         self._told[peer] = Told(state, view, now)
 

@@ -126,7 +126,7 @@ class Results:
         if feed is not None and feed.peer is peer and now - feed.moved < self._timing.failure_timeout_s:
             return
         words = f"sending {peer.name} the result of round {done}, from which it was cut off"
-        self._out.order(LogEvent("result given", words, peer.origin.node))
+        self._out.emit(LogEvent("result given", words, peer.origin.node))
         self._feeds[peer.origin] = _Feed(peer, done, self._produce(peer, kept), now)
         self.push(peer, now)
 
@@ -144,7 +144,7 @@ class Results:
         out, sums = self._out, self._memory.sums[kept.number % 2]
         tag, count = (kept.view, kept.generation), kept.contributors
         for place, bucket in enumerate(kept.buckets.all):
-            out.say(
+            out.send_message(
                 peer,
                 declaration(*tag, kept.number, place, bucket, hop=RESULT_HOP, contributors=count),
             )
@@ -227,6 +227,6 @@ class Results:
             if row.digest == digest:
                 return True
             words = f"the result of round {result.number} that {peer.name} gave does not make its weights"
-            self._out.order(Alert(words))
+            self._out.emit(Alert(words))
             raise PeerError(RejectCode.DIGEST, words)
         return False

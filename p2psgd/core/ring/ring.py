@@ -157,7 +157,7 @@ class Ring:
             words = (
                 f"unexpected contribution for round {number}: already received, or the round has not started"
             )
-            self._out.order(RejectContribution(words))
+            self._out.emit(RejectContribution(words))
             return
         self.rounds.share(event, now)
         self._heed(now)
@@ -186,7 +186,7 @@ class Ring:
             return
         self._opened = True
         known = last.round == done
-        self._out.order(OpenRound(last.contributors if known else 0, last.sums if known else 0))
+        self._out.emit(OpenRound(last.contributors if known else 0, last.sums if known else 0))
 
     @property
     def _log_is_full(self) -> bool:
@@ -195,19 +195,19 @@ class Ring:
 
     # -- what peers say
 
-    def hear(self, peer: Peer, message: RingMessage, now: float) -> None:
+    def on_message(self, peer: Peer, message: RingMessage, now: float) -> None:
         """Take in a frame of a ring; PeerError for what no honest peer says (RINGS.md, 29)."""
         if isinstance(message, RingBegin):
             self._hear_begin(peer, message, now)
         elif peer.origin in self._cluster.membership.view:  # who was evicted has results of its own
-            self.rounds.hear(peer, message, now)
+            self.rounds.on_message(peer, message, now)
             self._heed(now)
 
-    def hear_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
+    def on_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
         """Take in where a peer stands in the ring."""
         if status.ring is None:
             raise PeerError(RejectCode.RING, f"{peer.name} sent no ring state")
-        self._ring_states.hear(peer.origin, status.ring, status.view, now)
+        self._ring_states.on_state(peer.origin, status.ring, status.view, now)
         self._leave_if_told(now)
         self._try_to_begin(now)
 
@@ -259,13 +259,13 @@ class Ring:
             self.stop(StopReason.UNREADY, now)
         self._open_round()  # the log was full
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Update the straggler votes, and do what is due."""
         self._leave_if_told(now)
         if self._is_stuck(now):
             self.stop(StopReason.STUCK, now)
         if self.running:
-            self.rounds.pass_time(now)
+            self.rounds.tick(now)
             self._heed(now)
         self.late = self._straggler_votes.look(self.state, self.rounds.missing, now)
         self._tell_news(now)
@@ -338,7 +338,7 @@ class Ring:
                     round=first,
                     digest=digest,
                 )
-                self._out.say(right, begin)
+                self._out.send_message(right, begin)
             self.given_at = now
             if self._result_server is not None:
                 self._result_server.begin()
@@ -347,7 +347,7 @@ class Ring:
             self._open_round()
 
     def _heed(self, now: float) -> None:
-        if self.rounds.wish_to_stop:
+        if self.rounds.request_stop:
             self.stop(StopReason.REFUSED, now)
         elif self.rounds.done >= ROUND_MAX:
             self.stop(StopReason.LAST, now)

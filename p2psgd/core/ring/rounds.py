@@ -127,7 +127,7 @@ class Rounds(Protocol):
     `on_complete`, which they were made with.
     """
 
-    wish_to_stop: str  # why the generation could not go on and has stopped here; empty if it can
+    request_stop: str  # why the generation could not go on and has stopped here; empty if it can
 
     @property
     def done(self) -> int:
@@ -161,7 +161,7 @@ class Rounds(Protocol):
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
         """Take this node's share, or a bucket of it; kept until a round completes with it."""
 
-    def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
+    def on_message(self, peer: Peer, message: RoundMessage, now: float) -> None:
         """Take in a frame of a peer: of this generation, from the left neighbour, or else dropped unread;
         PeerError for what no honest peer says.
         """
@@ -169,7 +169,7 @@ class Rounds(Protocol):
     def drained(self, peer: Peer, now: float) -> None:
         """Go on sending on a link that has credit again."""
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Do what is due while a generation runs."""
 
     def give_result(self, peer: Peer, now: float) -> None:

@@ -66,7 +66,7 @@ class SparseRounds:
         out: Outbound,
         on_complete: OnComplete,
     ) -> None:
-        self.wish_to_stop = ""  # never: a share fits whatever others give
+        self.request_stop = ""  # never: a share fits whatever others give
         state.rounds = _bound_rounds(state)
         self._cluster = cluster
         self._state = state
@@ -132,7 +132,7 @@ class SparseRounds:
     def drained(self, peer: Peer, now: float) -> None:
         self._push()
 
-    def pass_time(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Do nothing: nothing is ever due."""
 
     def give_result(self, peer: Peer, now: float) -> None:
@@ -173,7 +173,7 @@ class SparseRounds:
 
     # -- taking
 
-    def hear(self, peer: Peer, message: RoundMessage, now: float) -> None:
+    def on_message(self, peer: Peer, message: RoundMessage, now: float) -> None:
         if not isinstance(message, RingUpdate):
             raise PeerError(RejectCode.RING, "numbers of a dense ring came in a sparse one")
         header, body = parse_ring_update(message.body)
@@ -207,7 +207,7 @@ class SparseRounds:
                 part = check_part(self._state, member, given.parts, body)
             except PeerError as error:
                 if error.code is RejectCode.DIGEST:
-                    self._out.order(Alert(str(error)))
+                    self._out.emit(Alert(str(error)))
                 raise
             given.parts.append(part)
         self._given[member] = given
@@ -237,6 +237,6 @@ def _bound_rounds(state: State) -> int:
     one round's, so there were at least as many as any node has mini-batches, and at most as many as all have
     together and those to which nobody gave. A number that a member had wrong is not kept for ever.
     """
-    counts = state.frontier.mini_batches().values()
+    counts = state.frontier.steps().values()
     most = min(ROUND_MAX - 1, sum(counts) + EMPTY_ROUNDS_MAX)
     return min(most, max(state.rounds, max(counts, default=0)))

@@ -60,15 +60,13 @@ class Run:
             return {}
         return status
 
-    def mini_batches(self, index: int) -> int:
+    def steps(self, index: int) -> int:
         """Return how far a node has trained."""
-        return int(self.status(index).get("trainer", {}).get("mini_batches", 0))
+        return int(self.status(index).get("trainer", {}).get("steps", 0))
 
-    def wait_for_training(self, index: int, mini_batches: int = 1) -> dict[str, Any]:
+    def wait_for_training(self, index: int, steps: int = 1) -> dict[str, Any]:
         """Wait until a node has trained so many mini-batches and return its status then."""
-        wait_until(
-            lambda: self.mini_batches(index) >= mini_batches or self.process.poll() is not None, "training"
-        )
+        wait_until(lambda: self.steps(index) >= steps or self.process.poll() is not None, "training")
         assert self.process.poll() is None, self.output
         return self.status(index)
 

@@ -134,7 +134,7 @@ def test_a_silent_daemon_does_not_hold_up_the_others(start: Start) -> None:
     run = start("-n", "2", "--steps", "3000")
     silent = run.wait_for_training(1, 100)["pid"]
     os.kill(silent, signal.SIGSTOP)
-    wait_until(lambda: run.mini_batches(0) == 3000, "the other node to finish")
+    wait_until(lambda: run.steps(0) == 3000, "the other node to finish")
     wait_until(lambda: "its daemon has not answered for" in run.output, "the silence to be said")
     os.kill(silent, signal.SIGCONT)
     assert run.ends() == ExitCode.OK, run.output

@@ -17,7 +17,7 @@ def at(seconds: float, **changes: Any) -> NodeStatus:
     rows = [{"id": ME, "incarnation": life, "sequence": count} for life, count in ((1, 500), (2, made))]
     return status(
         frontier=rows,
-        trainer=trainer(mini_batches=2 * made),
+        trainer=trainer(steps=2 * made),
         bytes={"sent": 1000 * made, "received": 500 * made},
         peers=[peer("node-1", id="id-1", bytes_sent=1000 * made, bytes_received=500 * made)],
         **changes,

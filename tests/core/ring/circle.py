@@ -154,9 +154,9 @@ class Circle:
     def begin(self, order: Sequence[int], *, view: int = 1) -> None:
         """The first of `order` begins the next generation; the others do as its word goes around."""
         self.generations += 1
-        lives = tuple(self.nodes[number].me for number in order)
+        incarnations = tuple(self.nodes[number].me for number in order)
         first = 1 + max(self.nodes[number].rounds.done for number in order)
-        self._begin(order[0], Begin(Generation(view, self.generations, lives, 0), first))
+        self._begin(order[0], Begin(Generation(view, self.generations, incarnations, 0), first))
 
     def _begin(self, number: int, begin: Begin) -> None:
         generation = begin.generation
@@ -227,16 +227,16 @@ class Circle:
             case Send():
                 frame = event.frame
         there.bytes_sent += len(frame)
-        self.hear(source, target, frame)
+        self.on_message(source, target, frame)
 
-    def hear(self, source: int, target: int, frame: bytes) -> None:
+    def on_message(self, source: int, target: int, frame: bytes) -> None:
         """One node is given a frame of another's."""
         length, kind = PREFIX.unpack_from(frame)
         assert length == len(frame) - PREFIX.size
         message = parse_peer_message(FrameType(kind), frame[PREFIX.size :])
         assert isinstance(message, RingBucket | RingChunk), message
         here = self.nodes[target]
-        here.rounds.hear(here.replica.peers[self.nodes[source].me], message, self.now)
+        here.rounds.on_message(here.replica.peers[self.nodes[source].me], message, self.now)
         self.collect(target)
 
     def step(self, random: Random) -> bool:

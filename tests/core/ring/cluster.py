@@ -127,7 +127,7 @@ class RingCluster(Cluster):
         """Found the run, with a trainer at every node."""
         self.link_all()
         self.attach()
-        self.pass_time(5.0)
+        self.tick(5.0)
         assert self.running() == set(range(len(self.replicas))), self.waits()
 
     def running(self) -> set[int]:

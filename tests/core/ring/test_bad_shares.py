@@ -47,7 +47,7 @@ def update(cluster: RingCluster, *, magnitude: int = 5, **changes: int) -> tuple
     return right, codec.encode(WORDS, WEIGHTS)
 
 
-def hear(cluster: RingCluster, event: FrameReceived) -> None:
+def on_message(cluster: RingCluster, event: FrameReceived) -> None:
     """Node 1 hears it from node 0, and must not pass anything on."""
     effects = cluster.give(1, event)
     assert not [effect for effect in effects if isinstance(effect, Send) and is_part(effect)]
@@ -58,7 +58,7 @@ def is_part(effect: Send) -> bool:
 
 
 def tell(cluster: RingCluster, of: RingUpdateHeader, body: bytes) -> None:
-    hear(cluster, FrameReceived(cluster.replica(0).me, RingUpdate(pack_ring_update(of, body))))
+    on_message(cluster, FrameReceived(cluster.replica(0).me, RingUpdate(pack_ring_update(of, body))))
 
 
 def assert_refused(cluster: RingCluster, reason: str, words: str) -> None:
@@ -118,7 +118,7 @@ def test_a_part_that_comes_twice_is_refused(cluster: RingCluster) -> None:
 def test_a_share_that_is_whole_has_no_more_parts(cluster: RingCluster) -> None:
     empty = pack_ring_update(header(cluster, parts=0), b"")
     cluster.give(1, FrameReceived(cluster.replica(0).me, RingUpdate(empty)))
-    hear(cluster, FrameReceived(cluster.replica(0).me, RingUpdate(empty)))
+    on_message(cluster, FrameReceived(cluster.replica(0).me, RingUpdate(empty)))
     assert_refused(cluster, "ring", "part 0 of 0")
 
 
@@ -151,7 +151,7 @@ def test_a_frame_of_another_generation_is_dropped_unread(
 
 
 def test_a_frame_that_is_not_from_the_left_is_dropped_unread(cluster: RingCluster) -> None:
-    hear(
+    on_message(
         cluster,
         FrameReceived(cluster.replica(3).me, RingUpdate(pack_ring_update(header(cluster), b"anything"))),
     )
@@ -177,7 +177,7 @@ def test_numbers_are_refused_in_a_sparse_ring(cluster: RingCluster) -> None:
         FrameReceived(cluster.replica(0).me, bucket),
         FrameReceived(cluster.replica(0).me, RingChunk(b"")),
     ):
-        hear(cluster, event)
+        on_message(cluster, event)
         assert_refused(cluster, "ring", "of a dense ring")
         cluster.drops.clear()
 

@@ -48,10 +48,10 @@ class DenseCluster(RingCluster):
 
     def end(self) -> None:
         """Whoever may gives a share, until all are at one round."""
-        self.pass_time(30.0)
+        self.tick(30.0)
         for _ in range(3):
             self.run()
-            self.pass_time(1.0)
+            self.tick(1.0)
         assert len(set(self.rounds())) == 1, self.waits()
         self.assert_converged()
         assert not self.alarms, self.alarms
@@ -101,7 +101,7 @@ def test_a_round_that_was_cut_somewhere_ends_the_same_everywhere(seed: int) -> N
     other = (one + 1) % 4
     cluster.cut(one, other)
     cluster.settle()
-    cluster.pass_time(1.0)
+    cluster.tick(1.0)
     cluster.link(one, other)
     cluster.end()
     assert cluster.all_ready()
@@ -123,12 +123,12 @@ def test_one_that_dies_in_a_round_is_left_out_and_comes_back(seed: int) -> None:
         cluster.deliver(*chance.choice(links))
     cluster.kill(3)
     cluster.settle()
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     assert cluster.running() == {0, 1, 2}, cluster.waits()
     cluster.run(2)
     cluster.boot(3, from_disk=bool(seed % 2))
     cluster.link_all()
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     cluster.attach(3)
     cluster.end()
     assert cluster.running() == {0, 1, 2, 3}
@@ -142,7 +142,7 @@ def test_a_trainer_that_comes_and_goes_is_counted_or_not() -> None:
     cluster.detach(2)
     cluster.run(2)
     cluster.attach(2)
-    cluster.pass_time(1.0)
+    cluster.tick(1.0)
     cluster.run(2)
     cluster.assert_all_at(5)
     assert [opened.contributors for opened in cluster.opened[0]] == [0, 3, 2, 2, 3, 3]
@@ -161,7 +161,7 @@ def test_members_that_lack_the_last_sums_are_given_them() -> None:
         cluster.cut(1, 2)
         cluster.settle()
         cluster.link(1, 2)
-        cluster.pass_time(3.0)
+        cluster.tick(3.0)
         assert cluster.rounds() == [1, 1, 1]
         assert not cluster.noted("snapshot given")
         given += len(cluster.noted("result given"))

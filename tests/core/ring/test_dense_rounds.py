@@ -220,10 +220,12 @@ def test_who_is_waited_for() -> None:
             circle.deliver(*random.choice(ready))
         else:
             circle.give(next(number for number in (0, 1, 3, 4) if circle.may_give(number)))
-    lives = [node.me for node in circle.nodes]
+    incarnations = [node.me for node in circle.nodes]
     missing = [node.rounds.missing for node in circle.nodes]
-    assert missing[1] == [lives[2]]  # the right neighbour knows best: all it needs of the others has come
-    assert missing[3] == [lives[0], lives[1], lives[2], lives[4]]
-    assert missing[0] == [lives[1], lives[2]]
-    assert all(lives[2] in each for each in missing)
+    assert missing[1] == [
+        incarnations[2]
+    ]  # the right neighbour knows best: all it needs of the others has come
+    assert missing[3] == [incarnations[0], incarnations[1], incarnations[2], incarnations[4]]
+    assert missing[0] == [incarnations[1], incarnations[2]]
+    assert all(incarnations[2] in each for each in missing)
     assert [node.rounds.contributed for node in circle.nodes] == [True, True, False, True, True]

@@ -26,7 +26,7 @@ def test_a_lost_link_stops_the_generation_everywhere_and_the_next_has_the_same_r
             assert cluster.rounds() == [2] * 4
             assert all(cluster.ring(number).rounds.contributed for number in range(4))
             cluster.link(1, 2)
-        cluster.pass_time(3.0)
+        cluster.tick(3.0)
         cluster.assert_all_at(3)
         assert cluster.open == {0, 1, 2, 3}
         assert all(opened[-1] == OpenRound(4, 0) for opened in cluster.opened)
@@ -45,7 +45,7 @@ def test_that_generations_end_waits_for_credit_and_is_said_first_when_there_is_s
     assert {effect.peer for effect in effects if isinstance(effect, Send)} == {free}
     effects = cluster.give(1, LinkDrained(busy))
     assert [effect.frame[4] for effect in effects if isinstance(effect, Send)] == [FrameType.STATUS]
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     assert cluster.running() == {0, 1, 2}
 
 
@@ -57,7 +57,7 @@ def test_one_dies_in_mid_round_and_the_others_run_it_without_it() -> None:
     cluster.deliver(2, 3)
     cluster.kill(2)
     cluster.settle()
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     assert cluster.views() == [2] * 4
     cluster.assert_all_at(3)
     cluster.run(2, nodes={0, 1, 3, 4})
@@ -77,7 +77,7 @@ def test_a_round_that_one_completed_is_completed_by_all() -> None:
     cluster.settle()
     assert cluster.running() == set()
     cluster.link(0, 2)
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     assert cluster.open == {0, 1, 2}
     cluster.assert_all_at(1)
     cluster.run()
@@ -91,13 +91,13 @@ def test_a_killed_node_returns_between_rounds() -> None:
     cluster.share(0, 1, 2)
     cluster.deliver(2, 0)
     cluster.kill(2)
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     cluster.run(2, nodes={0, 1})
     cluster.lose_log(0)
     cluster.lose_log(1)
     cluster.boot(2)
     cluster.link_all()
-    cluster.pass_time(20.0)
+    cluster.tick(20.0)
     assert cluster.noted("snapshot taken")
     cluster.attach(2)
     cluster.run(2)
@@ -120,7 +120,7 @@ def test_rounds_to_which_nobody_gave_anything_count_after_a_stop_of_all() -> Non
         cluster.boot(number, from_disk=True)
     cluster.link_all()
     cluster.attach()
-    cluster.pass_time(5.0)
+    cluster.tick(5.0)
     cluster.assert_all_at(5)
     cluster.run()
     cluster.assert_all_at(6)
@@ -133,10 +133,10 @@ def test_a_wrong_number_of_rounds_is_not_kept_after_a_stop_of_all() -> None:
     cluster.replica(1).state.rounds = ROUND_MAX - 2  # wrong bits
     cluster.ring(1).stop(StopReason.STUCK, cluster.now)
     cluster.settle()
-    cluster.pass_time(6.0)
+    cluster.tick(6.0)
     assert cluster.running() == {0, 1, 2}
     cluster.run(2)
-    cluster.pass_time(6.0)
+    cluster.tick(6.0)
     assert max(cluster.rounds()) == ROUND_MAX
     assert cluster.running() == set()
     assert all("the last there can be: stop all nodes" in wait for wait in cluster.waits())
@@ -149,7 +149,7 @@ def test_a_wrong_number_of_rounds_is_not_kept_after_a_stop_of_all() -> None:
         cluster.boot(number, from_disk=True)
     cluster.link_all()
     cluster.attach()
-    cluster.pass_time(5.0)
+    cluster.tick(5.0)
     cluster.assert_all_at(5 * 3 + EMPTY_ROUNDS_MAX)
     cluster.run()
     cluster.assert_all_at(5 * 3 + EMPTY_ROUNDS_MAX + 1)
@@ -184,7 +184,7 @@ def test_a_trainer_that_attaches_between_generations_waits_until_all_are_equal()
     cluster.give(1, TrainerChanged(active=True))
     assert 1 not in cluster.open  # it lacks round 2
     cluster.link(0, 1)
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     cluster.assert_all_at(2)
     assert cluster.open == {0, 1, 2}
 
@@ -195,8 +195,8 @@ def test_while_no_trainer_waits_nobody_is_evicted() -> None:
     cluster.run()
     cluster.detach()
     cluster.cut(1, 2)
-    cluster.pass_time(20.0)
+    cluster.tick(20.0)
     assert cluster.views() == [1] * 3
     cluster.attach(0)
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     assert cluster.views()[0] > 1

@@ -14,7 +14,7 @@ from tests.core.ring.cluster import RingCluster
 def test_a_ring_of_one_says_that_it_needs_two() -> None:
     cluster = RingCluster(1)
     cluster.attach()
-    cluster.pass_time(100.0)
+    cluster.tick(100.0)
     assert cluster.running() == set()
     assert cluster.waits()[0].endswith(
         "a ring needs two nodes, and this is the only member of view 1: "
@@ -27,7 +27,7 @@ def test_round_1_waits_for_all_nodes_of_the_bootstrap() -> None:
     cluster = RingCluster(3)
     cluster.link(0, 1)
     cluster.attach()
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     assert cluster.views() == [1, 1, 0]
     assert cluster.running() == set()
     said = cluster.waits()[0]
@@ -37,7 +37,7 @@ def test_round_1_waits_for_all_nodes_of_the_bootstrap() -> None:
     assert match, said
     assert 60 - 30 <= int(match[1]) < 60, "12 failure timeouts from when the run was founded"
     cluster.link_all()
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     assert cluster.running() == {0, 1, 2}
 
 
@@ -45,7 +45,7 @@ def test_round_1_waits_for_all_trainers() -> None:
     cluster = RingCluster(3)
     cluster.link_all()
     cluster.attach(0, 1)
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     assert cluster.running() == set()
     assert "round 1 waits for all trainers, node-2 is without one yet" in cluster.waits()[0]
     cluster.attach(2)
@@ -56,16 +56,16 @@ def test_round_1_does_not_wait_for_ever() -> None:
     cluster = RingCluster(3)
     cluster.link(0, 1)
     cluster.attach(0)
-    cluster.pass_time(59.0)
+    cluster.tick(59.0)
     assert cluster.running() == set()
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     assert cluster.running() == {0, 1}
 
 
 def test_before_the_first_round_it_is_said_that_nobody_has_a_trainer() -> None:
     cluster = RingCluster(2)
     cluster.link_all()
-    cluster.pass_time(70.0)
+    cluster.tick(70.0)
     assert [said.endswith(": no node has a trainer yet") for said in cluster.waits()] == [True, True]
 
 
@@ -77,7 +77,7 @@ def test_of_two_nodes_the_one_left_says_whom_to_start(two_nodes: str, gone: int)
     cluster.start()
     cluster.run()
     cluster.kill(gone)
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     words = f"of two nodes both wait when they lose each other: start node-{gone} again"
     assert cluster.waits()[0].endswith(words)
     assert cluster.running() == set()
@@ -91,7 +91,7 @@ def test_later_rounds_wait_for_one_trainer_only() -> None:
     cluster.cut(0, 1)
     cluster.settle()
     cluster.link(0, 1)
-    cluster.pass_time(10.0)
+    cluster.tick(10.0)
     assert cluster.running() == set()
     assert cluster.waits() == ["", "", ""], "all have finished"
     assert cluster.replica(0).waiting_for() == ""
@@ -142,7 +142,7 @@ def test_a_node_that_stops_leaves_and_the_others_go_on() -> None:
     cluster.settle()
     assert cluster.running() == set()
     assert cluster.ring(2).counters.stops[StopReason.LEAVING] == 1
-    cluster.pass_time(5.0)
+    cluster.tick(5.0)
     assert [cluster.replica(number).membership.view.number for number in (0, 1, 3)] == [2, 2, 2]
     assert cluster.rounds() == [3, 3, 2, 3]
     assert cluster.running() == {0, 1, 3}
@@ -159,7 +159,7 @@ def test_all_start_again_from_their_disks() -> None:
         cluster.boot(number, from_disk=True)
     cluster.link_all()
     cluster.attach()
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     assert cluster.running() == {0, 1, 2}, cluster.waits()
     cluster.run(2)
     cluster.assert_converged()
@@ -175,7 +175,7 @@ def test_a_minority_stands_still_and_says_so() -> None:
         for there in (2, 3, 4):
             cluster.cut(here, there)
     cluster.settle()
-    cluster.pass_time(20.0)
+    cluster.tick(20.0)
     assert cluster.running() == {2, 3, 4}
     assert cluster.rounds() == [2, 2, 3, 3, 3]
     for number in (0, 1):
@@ -183,7 +183,7 @@ def test_a_minority_stands_still_and_says_so() -> None:
         assert "the ring has stood still for" in said
         assert "waits for a majority of view 1" in said
     cluster.link_all()
-    cluster.pass_time(30.0)
+    cluster.tick(30.0)
     cluster.run(1)
     assert cluster.running() == {0, 1, 2, 3, 4}
     cluster.assert_converged()

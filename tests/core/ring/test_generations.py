@@ -102,7 +102,7 @@ def test_who_has_another_replica_stops_the_generation_for_all(cluster: RingClust
     assert FrameType.RING_BEGIN not in cluster.on_its_way(1, 2)
     cluster.settle()
     assert cluster.running() == set()
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     assert [number_of(cluster, node) for node in range(3)] == [3, 3, 3]
     cluster.run()
     cluster.assert_all_at(3)
@@ -120,12 +120,12 @@ def test_a_former_life_s_updates_come_in_before_the_next_generation() -> None:
     cluster.stuck.clear()
     cluster.give(2, CheckpointDue())
     cluster.kill(2)
-    cluster.pass_time(12.0)
+    cluster.tick(12.0)
     cluster.run(2, nodes={0, 1})
     cluster.boot(2, from_disk=True)
     cluster.link_all()
     cluster.attach(2)
-    cluster.pass_time(15.0)
+    cluster.tick(15.0)
     assert cluster.running() == {0, 1, 2}, cluster.waits()
     assert cluster.replica(0).frontier.sequence(Origin(3, 1)) == 3
     cluster.run(2)
@@ -237,7 +237,7 @@ def test_a_round_of_which_something_was_lost_is_run_again_in_another_generation(
     cluster.queues[1, 2] = deque(kept)
     cluster.settle()
     assert min(cluster.rounds()) == 2
-    cluster.pass_time(2 * cluster.replica(0).timing.silence_s)
+    cluster.tick(2 * cluster.replica(0).timing.silence_s)
     assert cluster.rounds() == [3, 3, 3]
     assert any(cluster.ring(number).counters.stops[StopReason.STUCK] for number in range(3))
     cluster.run(2)

@@ -58,7 +58,7 @@ class Scene:
         self, number: int, done: int, *, at: tuple[int, int], running: bool = False, view: int = 1
     ) -> None:
         me = self.cluster.replica(number).me
-        self.ring_states.hear(me, RingState(1, done, running, active=True, contributed=True), view, 0.0)
+        self.ring_states.on_state(me, RingState(1, done, running, active=True, contributed=True), view, 0.0)
         self.replica.peers[me].status = by_origin([FrontierRow(*RING, *at)])
 
     def served(self, now: float = 0.0) -> list[int]:

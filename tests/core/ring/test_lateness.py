@@ -35,7 +35,7 @@ def test_nobody_is_waited_for_once_all_trainers_have_left() -> None:
     for number in range(3):
         assert cluster.waits()[number], number
         cluster.detach(number)
-    cluster.pass_time(2 * FAILURE_TIMEOUT_S)
+    cluster.tick(2 * FAILURE_TIMEOUT_S)
     assert cluster.running() == {0, 1, 2}
     assert cluster.waits() == ["", "", ""]
     assert [cluster.replica(number).waiting_for() for number in range(3)] == ["", "", ""]
@@ -47,11 +47,11 @@ def test_a_trainer_that_is_late_is_evicted_with_words_that_say_so() -> None:
     cluster.run(11)
     cluster.share(0, 1, 3)
     cluster.settle()
-    cluster.pass_time(FAILURE_TIMEOUT_S - 1)
+    cluster.tick(FAILURE_TIMEOUT_S - 1)
     assert cluster.waits()[0] == "round 12 has waited for 4.0 s for node-2's trainer"
     assert cluster.waits()[2] == "round 12 has waited for 4.0 s for this node's trainer"
     assert cluster.running() == {0, 1, 2, 3}
-    cluster.pass_time(FAILURE_TIMEOUT_S)
+    cluster.tick(FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: its trainer has not given its share of round 12 for" in evicted(
         cluster
     )
@@ -64,10 +64,10 @@ def test_it_comes_back_and_gives_what_it_had() -> None:
     cluster.start()
     cluster.share(0, 1)
     cluster.settle()
-    cluster.pass_time(FAILURE_TIMEOUT_S + 4)
+    cluster.tick(FAILURE_TIMEOUT_S + 4)
     assert cluster.rounds() == [1, 1, 0]
     cluster.share(2)
-    cluster.pass_time(5.0)
+    cluster.tick(5.0)
     assert cluster.running() == {0, 1, 2}
     cluster.share(0, 1)
     cluster.settle()
@@ -79,7 +79,7 @@ def test_nobody_is_evicted_while_no_share_is_given() -> None:
     """All train for longer than a failure timeout."""
     cluster = RingCluster(3)
     cluster.start()
-    cluster.pass_time(20 * FAILURE_TIMEOUT_S)
+    cluster.tick(20 * FAILURE_TIMEOUT_S)
     assert not evicted(cluster)
     cluster.run()
     cluster.assert_all_at(1)
@@ -94,7 +94,7 @@ def test_a_pause_of_half_a_failure_timeout_changes_nothing() -> None:
         cluster.share(0, 1, 2, 3)
         cluster.deliver(1, 2)
         pass_time_without(cluster, FAILURE_TIMEOUT_S / 2, *paused)
-        cluster.pass_time(2.0)
+        cluster.tick(2.0)
         cluster.run(3)
         cluster.assert_all_at(7)
         assert cluster.views() == [1] * 4
@@ -110,7 +110,7 @@ def test_who_was_paused_blames_nobody() -> None:
     cluster.give(2, TimePassed())  # before it hears anything
     assert not cluster.replica(2).membership.evict_requests
     cluster.settle()
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     assert not evicted(cluster)
     assert cluster.running() == {0, 1, 2, 3}
 
@@ -130,9 +130,9 @@ def test_neighbours_that_stay_without_their_link_part() -> None:
     cluster.start()
     cluster.cut(1, 2)
     cluster.settle()
-    cluster.pass_time(FAILURE_TIMEOUT_S - 1)
+    cluster.tick(FAILURE_TIMEOUT_S - 1)
     assert not evicted(cluster)
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     assert "node-2 was evicted by view 2: a link of it that the ring needs was missing for" in evicted(
         cluster
     )
@@ -144,7 +144,7 @@ def test_a_link_that_no_ring_needs_may_be_lost() -> None:
     cluster.start()
     cluster.cut(1, 3)
     cluster.run()
-    cluster.pass_time(2 * FAILURE_TIMEOUT_S)
+    cluster.tick(2 * FAILURE_TIMEOUT_S)
     cluster.run()
     assert not evicted(cluster)
     assert cluster.rounds() == [2] * 5
@@ -156,7 +156,7 @@ def test_no_ring_of_one_is_left() -> None:
     cluster.start()
     cluster.share(0)
     cluster.settle()
-    cluster.pass_time(10 * FAILURE_TIMEOUT_S)
+    cluster.tick(10 * FAILURE_TIMEOUT_S)
     assert not evicted(cluster)
     cluster.share(1)
     cluster.settle()
@@ -168,11 +168,11 @@ def test_most_of_the_members_are_not_late() -> None:
     cluster.start()
     cluster.share(0, 3)
     cluster.settle()
-    cluster.pass_time(3 * FAILURE_TIMEOUT_S)
+    cluster.tick(3 * FAILURE_TIMEOUT_S)
     assert not evicted(cluster)
     cluster.share(1)
     cluster.settle()
-    cluster.pass_time(2 * FAILURE_TIMEOUT_S)
+    cluster.tick(2 * FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: its trainer has not given" in evicted(cluster)
 
 
@@ -182,10 +182,10 @@ def test_who_is_not_ready_for_long_is_evicted() -> None:
     cluster.run()
     replica = cluster.replica(2)
     replica.node.quarantine(cluster.now + 1000.0)  # and its disk says nothing
-    cluster.pass_time(11 * FAILURE_TIMEOUT_S)
+    cluster.tick(11 * FAILURE_TIMEOUT_S)
     assert cluster.running() == set()
     assert "node-2 is not ready" in cluster.waits()[0]
     assert not evicted(cluster)
-    cluster.pass_time(3 * FAILURE_TIMEOUT_S)
+    cluster.tick(3 * FAILURE_TIMEOUT_S)
     assert "node-2 was evicted by view 2: the ring has waited for it to be ready for" in evicted(cluster)
     assert cluster.ring(0).counters.generations == 2, "the others did not go on"

@@ -37,8 +37,8 @@ def test_shares_of_other_shapes_are_refused_by_name(odd: int, seed: int) -> None
     random = Random(seed)
     while circle.step(random):
         for number in range(3):
-            if circle.nodes[number].rounds.wish_to_stop:
-                assert circle.nodes[number].refusals == [circle.nodes[number].rounds.wish_to_stop]
+            if circle.nodes[number].rounds.request_stop:
+                assert circle.nodes[number].refusals == [circle.nodes[number].rounds.request_stop]
     refused = [number for number in range(3) if circle.nodes[number].refusals]
     assert refused
     assert set(refused) <= {odd, (odd + 1) % 3}
@@ -69,10 +69,10 @@ def test_an_unlike_share_is_not_passed_on_by_whoever_it_had_refused_but_after_a_
     circle.give(2)
     circle.run(Random(1))
     right = circle.nodes[1].rounds
-    right.pass_time(circle.now)
+    right.tick(circle.now)
     circle.run(Random(1))
     assert not circle.nodes[2].refusals
-    right.pass_time(circle.now + circle.nodes[1].replica.timing.failure_timeout_s)
+    right.tick(circle.now + circle.nodes[1].replica.timing.failure_timeout_s)
     circle.collect(1)
     circle.run(Random(1))
     assert "at node-1" in circle.nodes[2].refusals[0]
@@ -137,7 +137,7 @@ def test_a_share_that_is_not_finite_is_refused_here_and_goes_nowhere(
     circle.run(Random(place))
     words = f"'mine.0' (50,) is refused: number {place} is {bad:g}, not finite"
     assert [node.refusals for node in circle.nodes] == [[words], [], []]
-    assert circle.nodes[0].rounds.wish_to_stop == words
+    assert circle.nodes[0].rounds.request_stop == words
     assert not any(node.completed for node in circle.nodes)
     for node in circle.nodes[1:]:
         assert np.isfinite(node.memory.sums).all()
@@ -166,10 +166,10 @@ def test_a_trainer_that_leaves_in_the_middle_ends_the_generation() -> None:
     circle.give(0)
     circle.sleep(0)
     node = circle.nodes[0]
-    assert node.rounds.wish_to_stop == "the trainer left before its share was whole"
+    assert node.rounds.request_stop == "the trainer left before its share was whole"
     assert not node.rounds.contributed
     circle.begin(range(3), view=2)
-    assert not node.rounds.wish_to_stop
+    assert not node.rounds.request_stop
     circle.nodes[0].to_give.clear()
     circle.run(Random(5))
     assert [node.completed[0].contributors for node in circle.nodes] == [2, 2, 2]
@@ -259,10 +259,10 @@ def chunk_frame(**changes: int) -> bytes:
 def test_a_bucket_that_cannot_be_is_the_neighbours_fault(changes: dict[str, int], words: str) -> None:
     circle = begun()
     with pytest.raises(PeerError, match=words):
-        circle.hear(0, 1, bucket_frame(**changes))
-    circle.hear(0, 1, bucket_frame())
+        circle.on_message(0, 1, bucket_frame(**changes))
+    circle.on_message(0, 1, bucket_frame())
     with pytest.raises(PeerError, match="bucket 0 was declared after 1 others"):
-        circle.hear(0, 1, bucket_frame())
+        circle.on_message(0, 1, bucket_frame())
 
 
 @pytest.mark.parametrize(
@@ -282,16 +282,16 @@ def test_a_bucket_that_cannot_be_is_the_neighbours_fault(changes: dict[str, int]
 )
 def test_numbers_that_cannot_be_are_the_neighbours_fault(changes: dict[str, int], words: str) -> None:
     circle = begun()
-    circle.hear(0, 1, bucket_frame())
+    circle.on_message(0, 1, bucket_frame())
     sums = circle.nodes[1].memory.sums
     before = sums.copy()
     with pytest.raises(PeerError, match=words):
-        circle.hear(0, 1, chunk_frame(**changes))
+        circle.on_message(0, 1, chunk_frame(**changes))
     assert sums[0].tobytes() == before[0].tobytes()  # what the trainer may be reading
     current = circle.nodes[1].rounds._round
     assert current is not None
     assert current.heard == 0
-    circle.hear(0, 1, chunk_frame())
+    circle.on_message(0, 1, chunk_frame())
     assert sums[1][:16].tolist() == [7] * 16
     assert current.heard == 1
 
@@ -301,12 +301,12 @@ def test_what_is_of_another_generation_or_not_from_the_left_is_dropped_unread() 
     broken = bytearray(chunk_frame(generation=2, round=9, bucket=77))
     broken[-1] ^= 1  # not even its checksum is looked at
     for frame in (bytes(broken), bucket_frame(generation=2, round=9), bucket_frame(view=2, bucket=5)):
-        circle.hear(0, 1, frame)
+        circle.on_message(0, 1, frame)
     wrong = bytearray(chunk_frame())
     wrong[-1] ^= 1
-    circle.hear(2, 1, bytes(wrong))
-    circle.hear(2, 1, bucket_frame(bucket=9))
+    circle.on_message(2, 1, bytes(wrong))
+    circle.on_message(2, 1, bucket_frame(bucket=9))
     circle.stop(1)
-    circle.hear(0, 1, bytes(wrong))
-    circle.hear(0, 1, bucket_frame(bucket=9))
+    circle.on_message(0, 1, bytes(wrong))
+    circle.on_message(0, 1, bucket_frame(bucket=9))
     assert not circle.nodes[1].memory.sums.any()

@@ -238,7 +238,7 @@ def test_weights_that_have_changed_in_memory_complete_no_round() -> None:
     assert circle.nodes[0].completed
     assert not hurt.completed
     words = "the weights in memory have changed since the last round, by bad memory or a bug"
-    assert hurt.rounds.wish_to_stop == words
+    assert hurt.rounds.request_stop == words
     assert hurt.alarms == [f"{words}: the round is not completed, and the weights are looked at anew"]
     assert hurt.replica.scanner.scrub_due == circle.now
     assert hurt.rounds.contributed  # its share is still there

@@ -27,10 +27,10 @@ def test_however_fast_rounds_come_only_the_last_is_beyond_a_logs_budget() -> Non
     for _ in range(30):
         if 1 not in cluster.open:
             assert log.pressure >= STALL
-            cluster.pass_time(3.0)  # all have told what they have, so it is trimmed
+            cluster.tick(3.0)  # all have told what they have, so it is trimmed
         before = log.bytes_held
         assert before <= log.budget_bytes
         cluster.run()
     assert log.trimmed_to(cluster.replica(1).me) > 0
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     cluster.assert_converged()

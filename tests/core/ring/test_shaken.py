@@ -92,7 +92,7 @@ def heal(cluster: RingCluster) -> None:
             break
         cluster.share(*cluster.open)
         cluster.settle()
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
         obey(cluster)
         cluster.link_all()
     assert cluster.running() == everybody, cluster.waits()

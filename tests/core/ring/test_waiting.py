@@ -20,7 +20,7 @@ def training(size: int, mode: str, rounds: int = 11) -> RingCluster:
     cluster.start()
     for _ in range(rounds):
         cluster.run()
-        cluster.pass_time(0.5)
+        cluster.tick(0.5)
     return cluster
 
 
@@ -32,10 +32,10 @@ def named(said: str) -> set[str]:
 @pytest.mark.parametrize("late", range(4))
 def test_a_trainer_that_is_stopped_is_named_everywhere(mode: str, late: int) -> None:
     cluster = training(4, mode)
-    cluster.pass_time(1.0)
+    cluster.tick(1.0)
     cluster.share(*sorted({0, 1, 2, 3} - {late}))
     cluster.settle()
-    cluster.pass_time(2.5)
+    cluster.tick(2.5)
     for number in range(4):
         whose = "4.0 s for this node's" if number == late else f"2.5 s for node-{late}'s"
         assert cluster.waits()[number] == f"round 12 has waited for {whose} trainer"
@@ -74,7 +74,7 @@ def test_a_daemon_that_stops_half_way_through_a_round_is_named_everywhere(mode: 
 @MODES
 def test_who_gives_late_in_a_round_is_innocent_at_once(mode: str) -> None:
     cluster = training(4, mode)
-    cluster.pass_time(3.0)
+    cluster.tick(3.0)
     assert cluster.waits()[0].endswith("for the trainers of this node, node-1, node-2 and 1 more")
     cluster.share(0, 1, 3)
     cluster.settle()
@@ -88,7 +88,7 @@ def test_a_trainer_that_leaves_is_not_waited_for(mode: str) -> None:
     cluster.give(1, TrainerChanged(active=False))
     cluster.share(0, 3)
     cluster.settle()
-    cluster.pass_time(2.5)
+    cluster.tick(2.5)
     for number in range(4):
         assert named(cluster.waits()[number]) == {"this node" if number == 2 else "node-2"}
 

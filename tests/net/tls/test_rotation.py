@@ -11,7 +11,7 @@ from tests import DEADLINE_S
 from tests.certificates import NOW, Certificates
 from tests.chaos.events import read
 from tests.daemons import Daemon, all_stopped, until
-from tests.node.test_node import Place, calm, endless, mini_batches
+from tests.node.test_node import Place, calm, endless, steps
 
 
 def shown(certificates: Certificates, port: int) -> object:
@@ -60,8 +60,8 @@ def test_fault_26_new_links_use_what_was_renewed_and_old_ones_live_on(tmp_path: 
         assert status["alarms"] == []
         assert status["tls"]["trouble"] == ""
 
-        made = mini_batches(daemons[1])
-        until(lambda: mini_batches(daemons[1]) > made + 20, "they train on")
+        made = steps(daemons[1])
+        until(lambda: steps(daemons[1]) > made + 20, "they train on")
         lost = [words for daemon in daemons for words in told(daemon, "lost")]
         assert [words for words in lost if "another connection between these two nodes" not in words] == []
         assert daemons[0].linked() == {"node-1"}

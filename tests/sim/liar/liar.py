@@ -335,7 +335,7 @@ class Liar:
 
     def _vote(self, peer: Origin, message: object) -> None:
         try:
-            self._consensus.hear(peer, message)  # type: ignore[arg-type]
+            self._consensus.on_message(peer, message)  # type: ignore[arg-type]
         except PeerError:
             return
         self._save()

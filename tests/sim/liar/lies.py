@@ -181,15 +181,15 @@ def hears_nobody(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | Non
 def wants_all_out(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] | None:
     """It is READY and wants every other member out, or every one that there is."""
     told.ready = True
-    told.evict_requests = set(liar.view.lives) - ({liar.me.node} if liar.me.node % 2 else set())
+    told.evict_requests = set(liar.view.incarnations) - ({liar.me.node} if liar.me.node % 2 else set())
     return []
 
 
 # -- news of views
 
 
-def _news(liar: Speaker, number: int, *, cluster_id: int, lives: list[Origin] | None = None) -> bytes:
-    members = pack_members(MemberRow(*life, 1) for life in lives or [liar.me])
+def _news(liar: Speaker, number: int, *, cluster_id: int, incarnations: list[Origin] | None = None) -> bytes:
+    members = pack_members(MemberRow(*life, 1) for life in incarnations or [liar.me])
     return pack_message(ViewNews(view=number, members=members, forbidden=b"", cluster_id=cluster_id))
 
 
@@ -224,8 +224,15 @@ def news_of_the_next(liar: Speaker, hearer: Origin, told: Told) -> list[bytes] |
     if not view.number:
         return None
     kept = [life for life in view.members if liar.chance.random() < 0.5 and life.node != liar.me.node]
-    lives = liar.chance.choice(([liar.me], sorted([*kept, liar.me]), kept or [liar.me]))
-    return [_news(liar, view.number + liar.chance.randint(1, 2), cluster_id=view.cluster_id, lives=lives)]
+    incarnations = liar.chance.choice(([liar.me], sorted([*kept, liar.me]), kept or [liar.me]))
+    return [
+        _news(
+            liar,
+            view.number + liar.chance.randint(1, 2),
+            cluster_id=view.cluster_id,
+            incarnations=incarnations,
+        )
+    ]
 
 
 # -- votes

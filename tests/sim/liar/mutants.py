@@ -9,14 +9,21 @@ from tests.sim.mutants import Edit, Mutant
 
 LIAR_MUTANTS: Final[dict[str, Mutant]] = {
     "strangers-votes-counted": (
-        Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
+        Edit(
+            paxos,
+            "Consensus.on_message",
+            "if view.number and peer.node not in view.incarnations:",
+            "if False:",
+        ),
     ),
     "strangers-vouch-for-others": (
         Edit(
             receive, "Receiver.status", "status.confirmed if peer.origin in view else []", "status.confirmed"
         ),
     ),
-    "hearsay-over-own-word": (Edit(acks, "Acknowledgements.hear", "if member in linked:", "if False:"),),
+    "hearsay-over-own-word": (
+        Edit(acks, "Acknowledgements.on_status", "if member in linked:", "if False:"),
+    ),
     "claimed-views-never-named": (
         Edit(
             membership,
@@ -30,7 +37,12 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "forbidden-nodes-freed": (
         Edit(paxos, "Consensus.check_successor", "and not known.forbidden <= view.forbidden", "and False"),
-        Edit(paxos, "Consensus.hear", "if view.number and peer.node not in view.lives:", "if False:"),
+        Edit(
+            paxos,
+            "Consensus.on_message",
+            "if view.number and peer.node not in view.incarnations:",
+            "if False:",
+        ),
     ),
     "gives-up-for-one-member": (
         Edit(snapshot_fetch, "FetchProgress.choose", "self.least_loss = 0  #", "pass  #"),

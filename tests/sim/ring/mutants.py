@@ -80,7 +80,7 @@ RING_MUTANTS: Final[dict[str, Mutant]] = {
             receive,
             "Applier.apply",
             "self._tally.own_bytes += len(frame)",
-            "self._out.order(Deliver(body))",
+            "self._out.emit(Deliver(body))",
         ),
     ),
     "opened-before-delivery": (
