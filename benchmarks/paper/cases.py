@@ -14,9 +14,9 @@ from typing import Any, Final
 from examples.strom2015.pretrain import Pretraining
 from p2psgd.recipes.recipe import Recipe, parse_recipe
 
-RECIPE: Final = Path("examples/strom2015/speech-paper.toml")
+RECIPE: Final = Path(__file__).parents[2] / "examples/strom2015/speech-paper.toml"
 RECIPE_TEXT: Final = RECIPE.read_text(encoding="utf-8")
-PAPER: Final = parse_recipe(tomllib.loads(RECIPE_TEXT), where=f"recipe {RECIPE}")
+PAPER: Final = parse_recipe(tomllib.loads(RECIPE_TEXT), where=f"recipe {RECIPE.name}")
 # In units of the summed gradient: half of those in the paper's table 3, which compress about as much here.
 SUM_TAUS: Final = (1, 2, 3, 4.5, 6, 7.5)
 SUM_TAU: Final = 2  # of all other cases, and of the recipe

@@ -57,7 +57,7 @@ class NotesFile:
         return new
 
 
-def mini_batches_at(notes: Sequence[Note], at: float) -> float:
+def steps_at(notes: Sequence[Note], at: float) -> float:
     """Return the steps made at a time, interpolated between two notes, and from the begin to the first."""
     for before, after in pairwise([Note(0.0, 0), *notes]):
         if before.at <= at < after.at:

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.pages import commit
 from benchmarks.rivals import BATCH, FAULTY, HOSTS, KILL_AFTER_S, SLOWED, TARGET, Case, Setting
-from benchmarks.rivals.figures import Note, NotesFile, Point, crossing, mini_batches_at, pause, rate
+from benchmarks.rivals.figures import Note, NotesFile, Point, crossing, pause, rate, steps_at
 from benchmarks.rivals.hosts import Place, bytes_sent, places, share_processors
 from benchmarks.rivals.job import GO
 from benchmarks.rivals.starting import start
@@ -142,7 +142,7 @@ class Watch:
         notes, killed_s = [file.notes for file in self._files], self._killed_s
 
         def samples_at(at: float) -> float:
-            return BATCH * sum(mini_batches_at(each, at) for each in notes)
+            return BATCH * sum(steps_at(each, at) for each in notes)
 
         def pauses(notes: Sequence[Note]) -> float | None:
             assert killed_s is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rivals import CASES, WAYS, Case
-from benchmarks.rivals.figures import Note, NotesFile, Point, crossing, mini_batches_at, pause, rate
+from benchmarks.rivals.figures import Note, NotesFile, Point, crossing, pause, rate, steps_at
 from benchmarks.rivals.job import Job
 from benchmarks.rivals.measure import Outcome
 from benchmarks.rivals.results import Results
@@ -46,8 +46,8 @@ def test_the_target_is_reached_on_the_line_between_two_snapshots() -> None:
 
 def test_mini_batches_between_two_notes_are_made_evenly() -> None:
     notes = [Note(1.0, 10), Note(2.0, 30)]
-    assert [mini_batches_at(notes, at) for at in (0.0, 0.5, 1.0, 1.25, 9.0)] == [0.0, 5.0, 10.0, 15.0, 30.0]
-    assert mini_batches_at([], 1.0) == 0.0
+    assert [steps_at(notes, at) for at in (0.0, 0.5, 1.0, 1.25, 9.0)] == [0.0, 5.0, 10.0, 15.0, 30.0]
+    assert steps_at([], 1.0) == 0.0
     assert rate(notes, 0.0, 9.0) == 20.0
     assert rate(notes, 1.5, 9.0) == 0.0, "one note tells no rate"
 
@@ -74,11 +74,11 @@ def test_notes_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
     assert [job.rate(samples) for samples in (0, 500, 1000, 9999)] == pytest.approx([0.05, 0.275, 0.5, 0.5])
     file = NotesFile(job.notes_path, 10.0)
     assert file.look() == []
-    job.notes_path.write_text('{"at": 1, "ready": true}\n{"at": 11.5, "steps": 3}\n{"at": 12, "mi')
+    job.notes_path.write_text('{"at": 1, "ready": true}\n{"at": 11.5, "steps": 3}\n{"at": 12, "st')
     assert file.look() == [Note(1.5, 3)]
     assert file.ready
     with job.notes_path.open("a") as notes:
-        notes.write('ni_batches": 9, "snapshot": "w"}\n')
+        notes.write('eps": 9, "snapshot": "w"}\n')
     assert file.look() == [Note(2.0, 9, "w")]
     assert file.notes == [Note(1.5, 3), Note(2.0, 9, "w")]
 

@@ -1,1 +1,1 @@
-"""What a training script uses: the link to its node's daemon."""
+"""The library that training scripts use: the link to their node's daemon."""

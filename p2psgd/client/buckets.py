@@ -31,7 +31,7 @@ Range = tuple[int, int]  # of weights: begin, end
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """How far a share is begun: `buckets` that are given, of these `tensors` and without `waiting`."""
+    """Progress of a contribution: `buckets` that are given, of these `tensors` and without `waiting`."""
 
     tensors: frozenset[str] = frozenset()
     waiting: Range | None = None
@@ -85,7 +85,7 @@ class BucketPlan:
         return self._cut(gap for gap in gaps if gap[0] < gap[1])
 
     def describe(self, bucket: Range) -> tuple[str, str]:
-        """What people call a bucket, and its shape, each in NAME_BYTES_MAX bytes of UTF-8."""
+        """Return a bucket's name for people, and its shape, each in NAME_BYTES_MAX bytes of UTF-8."""
         names = [name for name, (begin, end) in self.ranges.items() if begin < bucket[1] and bucket[0] < end]
         if len(names) == 1:
             return clip(names[0]), clip(str(self._shapes[names[0]]))
@@ -108,7 +108,7 @@ class BucketPlan:
 
 
 def clip(words: str) -> str:
-    """As much of it as a bucket may carry."""
+    """Return as much of a name as a bucket may carry."""
     return words.encode(errors="replace")[:NAME_BYTES_MAX].decode(errors="ignore")
 
 
@@ -119,7 +119,7 @@ def clip(words: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Given:
     """`shares` that are whole; the last one held `changes` of the weights, or an array; how far the next one
-    is `begun`. So many `changes_counted` of shard counts (shard_counts.py) went with updates.
+    is `begun`. `changes_counted`: how many of shard counts (shard_counts.py) went with updates.
     """
 
     shares: int = 0

@@ -1,4 +1,4 @@
-"""What a trainer gives its daemon to be kept for the time after a restart: its residual and what its script
+"""Keep a trainer's state with its daemon for the time after a restart: its residual and what its script
 names.
 
 The daemon asks, once a minute or so; the answer is given between two mini-batches, so that residual, script
@@ -77,5 +77,5 @@ class Keeping:
 
 
 def read_kept(descriptor: int) -> ScriptState:
-    """What was kept, from the memfd that the daemon hands over; everything in it is the caller's own."""
+    """Read the kept state from the memfd that the daemon hands over; everything in it is the caller's own."""
     return copy_state(unpack_state(map_sealed(descriptor, "the script's state")))

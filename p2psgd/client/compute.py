@@ -59,7 +59,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What the passes of a chain found: `words`, of each range `counts`; the first weight, as they went, that
+    """Result of the passes of a chain: `words`, of each range `counts`; the first weight, as they went, that
     found no room, else None.
     """
 
@@ -139,7 +139,7 @@ class ResidualPass:
         return swept
 
     def count(self, swept: Sequence[tuple[Group, Words]]) -> dict[str, int]:
-        """How many words each tensor has."""
+        """Return how many words each tensor has."""
         counts = np.zeros(len(self._ranges), np.int64)
         for _, words in swept:
             counts += np.diff(np.searchsorted(words, self._first_words), append=len(words))
@@ -182,7 +182,7 @@ Named = Mapping[str, Any]  # arrays of the compute's kind, by name
 
 
 class Compute(Protocol):
-    """One link's working copy of the replica, weights and shard counts, in float32. Not safe for several
+    """Working copy of the replica of one link, weights and shard counts, in float32. Not safe for several
     threads.
     """
 
@@ -207,7 +207,7 @@ class Compute(Protocol):
         """
 
     def digest(self, key: int) -> int:
-        """Of the coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
+        """Return the digest of the coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
 
         A weight that is no multiple of the quantum counts as coordinate -2**31, which no replica has.
         """
@@ -282,14 +282,14 @@ Batch = list[tuple[UpdateHeader, NDArray[np.uint32]]]  # the words lie one after
 
 
 def batch_words_max(indices_max: int) -> int:
-    """How many words the memory of a batch has room for, if one update has at most `indices_max`."""
+    """Return how many words the memory of a batch has room for, if one update has at most `indices_max`."""
     return max(indices_max, min(BATCH_WORDS_MAX, BATCH_UPDATES_MAX * indices_max))
 
 
 def decode_batches(
     bodies: Iterable[bytes], coordinates: int, memory: Callable[[], NDArray[np.uint32]]
 ) -> Iterator[Batch]:
-    """Decode UPDATE bodies for a replica of so many coordinates, batch after batch, none of them empty.
+    """Decode UPDATE bodies for a replica of this many coordinates, batch after batch, none of them empty.
 
     `memory()` says where the words of the next batch go, (batch_words_max(),). TrainerError if a body does
     not check; the batches before it are whole.
@@ -343,7 +343,7 @@ class HostCompute:
         return _read_only(self._memory.residual)
 
     def fetch_shard_counts(self) -> NDArray[np.float32]:
-        """What lies behind the weights."""
+        """Return the shard counts, which lie behind the weights."""
         return _read_only(self._replica[self.weights.size :])
 
     def copy_from(self, replica: int) -> None:
@@ -355,7 +355,7 @@ class HostCompute:
         np.multiply(coordinates, self._quantum, out=self._replica, casting="same_kind")
 
     def digest(self, key: int) -> int:
-        """Of the weights' coordinates; about 5 ns each."""
+        """Return the digest of the weights' coordinates; about 5 ns each."""
         total = 0
         for begin in range(0, self._replica.size, DIGEST_WEIGHTS):
             piece = self._replica[begin : begin + DIGEST_WEIGHTS]
@@ -414,10 +414,10 @@ class HostCompute:
         return shares
 
     def fetch_share(self, name: str) -> None:
-        """It is there."""
+        """Do nothing: a contribution in host memory needs no copy."""
 
     def fetch_delta(self, delta: NDArray[Any]) -> NDArray[Any]:
-        """It is there."""
+        """Return the delta, which is in host memory already."""
         return delta
 
     def rest(self) -> None:

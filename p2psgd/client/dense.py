@@ -1,4 +1,4 @@
-"""What a trainer gives to the rounds of a dense ring, and what it makes of their sums.
+"""A trainer's part in the rounds of a dense ring: its contributions, and what becomes of the sums.
 
 The numbers lie in memory shared with the daemon: `shares` is this trainer's from a round's opening until it
 gives its share; the sums of a round are read until then. The daemon's replica does the same to its weights
@@ -33,7 +33,7 @@ ADVICE: Final = ": lower the learning rate or look for the division that made it
 
 
 class DenseRounds:
-    """One link's, of a run of `tensors`; `half`: numbers travel as float16."""
+    """Rounds of one link, in a run of `tensors`; `half`: numbers travel as float16."""
 
     def __init__(
         self,

@@ -724,7 +724,7 @@ class Link:
         return given
 
     def _refusal(self, error: ValueError) -> TrainerError:
-        """Of a delta, with what to do about it, which is something else if the residual is to blame."""
+        """Return the error for a delta, with what to do, which differs if the residual is to blame."""
         if math.isfinite(abs(self._compute.residual).max()):
             return TrainerError(
                 f"delta is refused: {error}: lower the learning rate, or look in the script for what makes it"

@@ -1,4 +1,4 @@
-"""How many nodes hold each shard of the data, and how often it was used, counted in the replica itself.
+"""Count in the replica how many nodes hold each shard of the data, and how often it was used.
 
 The shard counts are a replica's second vector, whose coordinates follow those of the weights: for each shard
 how many nodes hold it, and after these for each how often it was used. A change of theirs goes out with a
@@ -23,7 +23,7 @@ Part = tuple[int, NDArray[np.uint32]]  # a step, and words
 
 
 class ShardCounts:
-    """Of one link: changes that were made, and are not in its replica yet."""
+    """Changes of the counts that one link has made and that are not in its replica yet."""
 
     def __init__(self, answer: AttachAnswer) -> None:
         self._begin, self._coordinates = answer.weights, answer.coordinates
@@ -34,7 +34,7 @@ class ShardCounts:
 
     @property
     def made(self) -> int:
-        """How many changes were made so far."""
+        """Return how many changes were made so far."""
         return self._done + len(self._changes)
 
     def change(self, shard: int, *, held: int = 0, used: int = 0) -> None:
@@ -56,7 +56,7 @@ class ShardCounts:
         return both
 
     def parts(self, published: int) -> list[Part]:
-        """What the changes after the first `published` come to, as updates.
+        """Return the sum of the changes after the first `published`, as updates.
 
         How often shards were used comes first, since peers may look after any of them: one that nobody holds
         any more and that is not counted as used yet would be taken once more.
@@ -71,7 +71,7 @@ class ShardCounts:
         return [(magnitude, np.array(words[::-1], np.uint32)) for magnitude, words in by_step.items()]
 
     def body(self, part: Part) -> bytes:
-        """As an UPDATE from nowhere, for the working copy."""
+        """Return the changes as an UPDATE from nowhere, for the working copy."""
         magnitude, words = part
         header = UpdateHeader(
             node=0, incarnation=1, sequence=1, digest=0, steps=1, magnitude=magnitude, count=len(words)

@@ -1,4 +1,4 @@
-"""Whether a trainer's copy of the weights is what its node has: told by digests, without a copy of either.
+"""Verify that a trainer's copy of the weights is what its node has, by digests, without a copy of either.
 
 Looked at now and then: a bit that has changed in the memory of a device, or a fault of what computes there,
 shows nowhere else. The replica would stay right, and its trainer would compute gradients of other weights.
@@ -29,7 +29,7 @@ DIFFERS_AGAIN: Final = (
 
 
 def ask_digest(client: ControlClient) -> CompareAnswer:
-    """What the weights of the attached trainer must be, and after which updates."""
+    """The digest that the attached trainer's weights must have, and after which updates."""
     try:
         fields, descriptors = client.exchange(CompareRequest())
     except UsageError as error:

@@ -24,7 +24,7 @@ GRACE_S: Final = 5.0
 
 
 class Waiting:
-    """One link's."""
+    """Waits of one link."""
 
     def __init__(self, client: ControlClient, memory: TrainerMemory[Given], keeping: Keeping) -> None:
         self.rounds_s = 0.0  # for rounds to be opened, all together,

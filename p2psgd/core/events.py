@@ -285,7 +285,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapExpectChanged:
-    """The list of peers has changed: so many `nodes`, this one included, are to found the run together."""
+    """The list of peers has changed: now `nodes`, this one included, are to found the run together."""
 
     nodes: int
 

@@ -184,7 +184,7 @@ class Receiver:
             raise PeerError(RejectCode.DIGEST, sentence)
 
     def _make_room(self, body_bytes: int) -> bool:
-        """A peer's update of so many bytes can be taken, if need be by trimming before the next look."""
+        """A peer's update of this many bytes can be taken, if need be by trimming before the next look."""
         fits = self._state.log.room(body_bytes)
         if not fits and self._node.ready and self._acks_are_new:
             self._acks_are_new = False

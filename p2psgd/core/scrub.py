@@ -98,7 +98,7 @@ class _LeftBehind:
 
 
 class Scrub:
-    """Verifies a lattice, one round after another. Make a new one after `QuantizedWeights.replace`, or call
+    """Verifies weights, one round after another. Make a new one after `QuantizedWeights.replace`, or call
     `leave_behind` before it.
     """
 
@@ -123,13 +123,13 @@ class Scrub:
         return intact
 
     def note(self, words: NDArray[np.uint32], magnitude: int) -> None:
-        """Count an update that the lattice got, or gets before the next `advance`."""
+        """Count an update that the weights got, or gets before the next `advance`."""
         part = codec.digest_words(words_below(words, self._seen), magnitude, self._lattice.key)
         self._digest = (self._digest + part) % 2**64
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
         """Go on with the present weights, which have `digest` and stay as they are until this round is
-        over: the lattice is about to get others.
+        over: the replica is about to get others.
         """
         del rows
         if not isinstance(self._lattice, _LeftBehind):

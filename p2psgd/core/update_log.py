@@ -236,7 +236,7 @@ class UpdateLog:
         return self.budget_bytes + (self.store_budget_bytes if self._taking else self.bytes_stored)
 
     def room(self, frame_bytes: int) -> bool:
-        """An append of so many bytes would stay within the budgets.
+        """An append of this many bytes would stay within the budgets.
 
         It is by the first frame over its budget that RAM learns that the store takes no more; then there is
         no room.

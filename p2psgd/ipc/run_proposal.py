@@ -1,4 +1,4 @@
-"""What a trainer proposes as the run: tensors, quantum, and all weights rounded to the quantum's lattice.
+"""A trainer's proposal of a run: tensors, quantum, and all weights as multiples of the quantum.
 
 weight = quantum * coordinate. The rounding happens once, here, in float64: all nodes that start from the same
 arrays propose the same coordinates, whatever machine they run on. Everything after it is integer arithmetic.

@@ -47,7 +47,7 @@ class Trace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """So many steps, and what they took together. The daemon's are beside the others, within the same
+    """A number of steps, and what they took together. The daemon's are beside the others, within the same
     time.
     """
 

@@ -133,7 +133,7 @@ def test_a_peer_that_tells_of_no_later_life_is_not_believed() -> None:
 def test_after_so_many_lives_it_ends() -> None:
     judge = Judge(incarnations_left=0)
     ((words, exit_code),) = asyncio.run(judge.hear(RejectCode.BEHIND, LATER))
-    assert f"begun {RESTARTS_MAX} lives in a row" in words
+    assert f"begun {RESTARTS_MAX} incarnations in a row" in words
     assert exit_code is ExitCode.CONFIGURATION
 
 

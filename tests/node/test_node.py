@@ -305,7 +305,7 @@ def test_a_life_that_ends_for_another_ends_in_order_and_for_good_if_it_is_stoppe
     assert node.above == (0 if stopped else 2**59)
     last = node.node_log.events.latest[-1]
     assert last["kind"] == "stop"
-    assert ("stopped by SIGTERM" if stopped else "another begins, above the incarnation") in last["words"]
+    assert ("stopped by SIGTERM" if stopped else "this daemon restarts above incarnation") in last["words"]
     Node(node.options, above=2**59).identity.release()  # the state directory was given back
 
 

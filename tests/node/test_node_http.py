@@ -93,7 +93,7 @@ def test_metrics_are_read_by_prometheus_own_parser_and_count(shown: Shown) -> No
     first = values()
     assert first["p2psgd_ready"] == 1
     assert first["process_resident_memory_bytes"] > 10e6
-    names = ("p2psgd_mini_batches_total", "p2psgd_updates_applied_total", "p2psgd_network_sent_bytes_total")
+    names = ("p2psgd_steps_total", "p2psgd_updates_applied_total", "p2psgd_network_sent_bytes_total")
     until(lambda: all(values()[name] > first[name] for name in names), "they grow")
 
 

@@ -168,7 +168,7 @@ def test_the_watchdog_is_fed_while_a_disk_hangs_and_not_while_the_loop_does(
                 manager.until("WATCHDOG")
                 count = steps(daemon)
                 until(lambda: steps(daemon) > count + 20, "it trains on")
-                assert "in memory alone" in (daemon.status() or {})["alarms"][-1]
+                assert "in memory only" in (daemon.status() or {})["alarms"][-1]
             else:
                 time.sleep(WATCHDOG_S / 4)  # for what was on its way
                 manager.empty()

@@ -62,7 +62,7 @@ def ring(**changes: Any) -> dict[str, Any]:
 def split(**changes: Any) -> dict[str, Any]:
     """Return what a trainer says of 1,000 steps of 10 ms."""
     return {
-        "steps": 1_000,
+        "timed_steps": 1_000,
         "computing_s": 6.0,
         "waiting_s": 3.0,
         "adding_s": 0.3,

@@ -29,7 +29,7 @@ def value(found: dict[str, Metric], name: str, **labels: str) -> float | None:
 
 def test_a_training_nodes_figures_are_those_of_its_status() -> None:
     found = families(status(trainer=trainer(**split()), compression=description(), ready=True))
-    assert value(found, "p2psgd_mini_batches_total") == 1_000
+    assert value(found, "p2psgd_steps_total") == 1_000
     assert value(found, "p2psgd_loss") == 2.3456
     assert value(found, "p2psgd_ready") == 1
     assert value(found, "p2psgd_plaintext") == 1

@@ -29,7 +29,7 @@ def test_the_four_parts_are_the_whole_and_the_daemons_beside_them() -> None:
 
 
 def test_several_nodes_make_one_split_by_their_time() -> None:
-    slow = split(steps=500, computing_s=30.0, waiting_s=0.0, adding_s=0.0, sending_s=0.0)
+    slow = split(timed_steps=500, computing_s=30.0, waiting_s=0.0, adding_s=0.0, sending_s=0.0)
     steps = describe_steps([split(), slow, TrainerStatus()])
     assert steps is not None
     assert steps["steps"] == 1_500
@@ -39,7 +39,7 @@ def test_several_nodes_make_one_split_by_their_time() -> None:
 
 def test_before_the_first_step_there_is_none() -> None:
     assert describe_steps([]) is None
-    assert describe_steps([split(steps=0), TrainerStatus()]) is None
+    assert describe_steps([split(timed_steps=0), TrainerStatus()]) is None
 
 
 def test_the_words_name_the_daemons_only_if_they_did_something() -> None:

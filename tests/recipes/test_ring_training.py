@@ -253,4 +253,4 @@ def test_a_trace_shows_each_round_and_what_is_begun_in_it(digits: Dataset) -> No
     assert [name for name in names if name.startswith("round ")] == ["round 1", "round 2"]
     assert [name for name in names if name.startswith("begin ")] == [f"begin {name}" for name in LAYERS * 2]
     assert {"load samples", "gradient", "wait for the round", "apply the round"} <= set(names)
-    assert net.links[0].reports[-1]["steps"] == 2
+    assert net.links[0].reports[-1]["timed_steps"] == 2

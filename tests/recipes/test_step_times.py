@@ -57,7 +57,7 @@ def test_the_parts_make_up_the_steps_and_the_daemons_are_beside_them() -> None:
     two_steps(bench, times)
     assert asdict(times.split) == pytest.approx(
         {
-            "steps": 2,
+            "timed_steps": 2,
             "computing_s": 0.012,
             "waiting_s": 0.011,
             "adding_s": 0.003,

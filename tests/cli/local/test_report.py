@@ -144,7 +144,7 @@ def test_the_summary_names_what_went_wrong_on_a_node() -> None:
 
 
 def test_a_ring_has_rounds_and_a_step_is_split() -> None:
-    fast, slow = split(), split(steps=500, waiting_s=8.0)
+    fast, slow = split(), split(timed_steps=500, waiting_s=8.0)
     parts = [
         status(name, ring=ring(round=1_000), trainer=trainer(**steps))
         for name, steps in (("node-0", fast), ("node-1", slow))

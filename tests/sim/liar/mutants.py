@@ -21,9 +21,7 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
             receive, "Receiver.status", "status.confirmed if peer.origin in view else []", "status.confirmed"
         ),
     ),
-    "hearsay-over-own-word": (
-        Edit(acks, "Acknowledgements.on_status", "if member in linked:", "if False:"),
-    ),
+    "hearsay-over-own-word": (Edit(acks, "Acknowledgements.on_status", "if member in linked:", "if False:"),),
     "claimed-views-never-named": (
         Edit(
             membership,
