@@ -140,7 +140,7 @@ def name_node(node: int, names: Mapping[int, str]) -> str:
 
 CHANCE_BITS: Final = 32  # as much as 65 s on the clock, so that it catches up soon
 TOLD_MAX: Final = 2**60  # that a peer may tell of: about the year 2527
-INCARNATION_MAX: Final = 2**61  # that a life may have, and a peer be linked with
+INCARNATION_MAX: Final = 2**61  # of a linked peer, or of a member
 
 
 def next_incarnation(known: int, *, clock_ms: int, chance: int) -> int | None:
