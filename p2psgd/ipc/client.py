@@ -59,14 +59,14 @@ class NoDaemon(UsageError):
 
 @dataclass(slots=True)
 class _Exchange:
-    """What has happened of one request and its answer; the system calls themselves put it in here."""
+    """The state of one request and its answer; the system calls themselves fill it in."""
 
     sent: list[int] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
 
     @property
     def under_way(self) -> bool:
-        """Whether the answer is still to come."""
+        """Return whether the request was sent and its answer has not arrived."""
         return bool(self.sent) and not self.received
 
 
@@ -134,7 +134,8 @@ class ControlClient:
         lists: bool = False,
         on_wait: Callable[[str], None] | None = None,
     ) -> tuple[Fields, list[int]]:
-        """The same for a request that is made already; arrays in the answer are tuples unless `lists`.
+        """Send a request that is made already and return the answer and its descriptors; arrays in the answer
+        are tuples unless `lists`.
 
         `on_wait` gets each sentence with which the daemon says why the answer is still to come; from the
         first on it may take as long as it likes.
@@ -210,12 +211,12 @@ class ControlClient:
         raise self._gone()
 
     def _keep_last_words(self, words: str, *, share: bool) -> None:
-        """They say why the daemon closes, to whoever asks from now on."""
+        """Keep the daemon's reason for closing; every later request raises it."""
         lost = f"the daemon at {self.path} closed this connection: {words}"
         self._closed = TrainerError(words) if share else DaemonLost(lost)
 
     def _gone(self) -> TrainerError:
-        """What to raise of a connection that the daemon has closed."""
+        """Return the error to raise for a connection that the daemon has closed."""
         if self._closed is None:
             return DaemonLost(f"the daemon at {self.path} is gone")
         return type(self._closed)(str(self._closed))
@@ -228,7 +229,7 @@ class ControlClient:
         self._receive_answer()
 
     def _receive_answer(self) -> None:
-        """What has come in, an answer or the end, is that of the exchange under way."""
+        """Receive the answer of the exchange under way, or the end of the connection."""
         try:
             receive_into(self._exchange.received, self._end, ANSWER_BYTES_MAX)
         except ConnectionResetError:  # see `_read`
@@ -259,9 +260,9 @@ class ControlClient:
         return True
 
     def _read(self) -> Datagram:
-        """What has come in; no data if the daemon has closed.
+        """Return the next datagram; no data if the daemon has closed.
 
-        A reset says so once, before what was sent earlier can be read.
+        A reset is reported once, before data that was sent earlier can be read.
         """
         try:
             return receive_datagram(self._end, ANSWER_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""How large the memory between daemon and trainer is, and what an outbox entry holds.
+"""Compute the sizes of the memory between daemon and trainer, and lay out the outbox entries.
 
 Both sides compute entry sizes from C, how many coordinates a replica has, and the run's mode alone, with the
 codec's own bounds.

@@ -106,7 +106,7 @@ GROUPS_BYTES_MAX = 1024  # the most that Python asks for: who is in more than 25
 
 
 class Connection:
-    """One accepted connection; `pid` is 0 if its process is in a foreign pid namespace."""
+    """An accepted connection; `pid` is 0 if its process is in a foreign pid namespace."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
@@ -114,7 +114,7 @@ class Connection:
         self.pid, self.uid, self._gid = CREDENTIALS.unpack(credentials)
 
     def is_of_group(self, group: int) -> bool:
-        """Whether the other process was of this group (its id) when it connected."""
+        """Return whether the other process was in this group (its id) when it connected."""
         if self._gid == group:
             return True
         try:
@@ -124,7 +124,9 @@ class Connection:
         return (group,) in struct.iter_unpack("I", packed)
 
     def receive(self) -> Datagram:
-        """The next datagram; no data: the other side has closed. BlockingIOError if there is none yet."""
+        """Return the next datagram; no data: the other side has closed. BlockingIOError if there is none
+        yet.
+        """
         try:
             return receive_datagram(self.end, REQUEST_BYTES_MAX)
         except BlockingIOError:
@@ -141,12 +143,12 @@ class Connection:
         return True
 
     def is_owed_a_read(self) -> bool:
-        """Whether the other side has not yet read what was sent last."""
+        """Return whether the other side has not yet read what was sent last."""
         unread = fcntl.ioctl(self.end, termios.TIOCOUTQ, bytes(4))
         return any(unread)
 
     def has_closed(self) -> bool:
-        """Whether the other side has closed its end, even if requests of its still wait to be read."""
+        """Return whether the other side has closed its end, even if requests of its still wait to be read."""
         poll = select.poll()
         poll.register(self.end, 0)
         return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
@@ -157,8 +159,8 @@ class Listener:
 
     `also` is a link to it for those who know only that place; `group` (an id): its users are let in as well.
     `on_datagram(connection, datagram)` gets every datagram and closes its descriptors; `on_close(connection)`
-    hears of a connection that the other side closed, after which it is gone. `refused_requests` counts
-    requests that were refused, and those who were not let in.
+    is called for a connection that the other side closed, after which it is gone. `refused_requests` counts
+    requests that were refused, and connections that were not let in.
     """
 
     def __init__(

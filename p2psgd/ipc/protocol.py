@@ -45,26 +45,26 @@ class Strict(BaseModel):
 
 
 class StatusRequest(Strict):
-    """The daemon's status."""
+    """Asks for the daemon's status."""
 
     op: Literal["status"] = "status"
 
 
 class CompressionRequest(Strict):
-    """How the daemon's own updates compress, tensor by tensor: a datagram beside the status's."""
+    """Asks how the daemon's own updates compress, tensor by tensor: a datagram beside the status's."""
 
     op: Literal["compression"] = "compression"
 
 
 class DigestRequest(Strict):
-    """Whether the replicas are equal; `scrub`: recompute the own digest from the weights now."""
+    """Asks whether the replicas are equal; `scrub`: recompute the own digest from the weights now."""
 
     op: Literal["digest"] = "digest"
     scrub: bool
 
 
 class RemoveRequest(Strict):
-    """Leave a node, by name or id, out of the next view; `forbid`: never admit it again."""
+    """Asks for the next view to leave out a node, by name or id; `forbid`: never admit it again."""
 
     op: Literal["remove"] = "remove"
     node: Annotated[str, Field(min_length=1, max_length=64)]
@@ -72,20 +72,20 @@ class RemoveRequest(Strict):
 
 
 class MemberRequest(Strict):
-    """How the node of this id stands in the latest view."""
+    """Asks for the state of the node with this id in the latest view."""
 
     op: Literal["member"] = "member"
     id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
 class ReplicaRequest(Strict):
-    """A copy of the replica, in a memfd."""
+    """Asks for a copy of the replica, in a memfd."""
 
     op: Literal["replica"] = "replica"
 
 
 class FinishRequest(Strict):
-    """Asks the trainer to stop after its current mini-batch."""
+    """Asks the trainer to stop after its current step."""
 
     op: Literal["finish"] = "finish"
 
@@ -100,7 +100,7 @@ class ReloadRequest(Strict):
 
 
 class CompareRequest(Strict):
-    """What the digest of the attached trainer's weights must be."""
+    """Asks what the digest of the attached trainer's weights must be."""
 
     op: Literal["compare"] = "compare"
 
@@ -158,7 +158,9 @@ class ProposedRun(Strict):
     shards: Annotated[int, Field(ge=0, le=codec.WEIGHTS_MAX // codec.COUNTS_PER_SHARD)] = 0
 
     def proposal(self) -> RunProposal:
-        """The same as a plain value; TrainerError if a name stands twice or the weights are too many."""
+        """Return the proposal as a plain value; TrainerError if a name stands twice or the weights are too
+        many.
+        """
         name, times = Counter(name for name, _ in self.tensors).most_common(1)[0]
         if times > 1:
             raise TrainerError(f"the name {name!r} stands for {times} tensors; each needs its own")
@@ -289,7 +291,7 @@ class CompareAnswer(Strict):
 
 
 class AttachAnswer(Strict):
-    """All that a trainer must know.
+    """Carries everything that a trainer must know.
 
     With it come [replica, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
     [shares, sums], and at last the state that the script kept (script_state.py) if there is one.
@@ -341,7 +343,7 @@ def pack_refusal(words: str, *, share: bool = False) -> bytes:
 
 
 def rejects_contribution(datagram: bytes) -> bool:
-    """Whether these last words are about what the trainer gave to a round."""
+    """Return whether the daemon closed because of the trainer's contribution to a round."""
     return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("share") is True
 
 
@@ -386,7 +388,7 @@ Received = tuple[bytes, list[tuple[int, int, bytes]], int, Any]  # what recvmsg 
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """One datagram; its descriptors belong to whoever received it. `truncated`: it was too large."""
+    """A received datagram; the receiver owns its descriptors. `truncated`: it was too large."""
 
     data: bytes
     descriptors: list[int]
@@ -422,14 +424,14 @@ def receive_datagram(connection: socket.socket, bytes_max: int) -> Datagram:
 
 
 def receive_into(received: list[Received], connection: socket.socket, bytes_max: int) -> None:
-    """The same, with what came put into `received`, for `datagram_of`."""
+    """Receive a datagram as `receive_datagram` does, and append it to `received`, for `datagram_of`."""
     room = socket.CMSG_SPACE(DESCRIPTORS_MAX * array.array("i").itemsize)
     flags = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
     received.extend(map(connection.recvmsg, (bytes_max,), (room,), (flags,)))
 
 
 def datagram_of(received: Received) -> Datagram:
-    """What was received, with its descriptors taken out of it."""
+    """Return what was received as a datagram, with its descriptors taken out of it."""
     data, ancillary, found, _ = received
     descriptors = array.array("i")
     for level, kind, contents in ancillary:

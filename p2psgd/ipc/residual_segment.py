@@ -149,7 +149,7 @@ class ResidualSegment:
         return descriptor, parts
 
     def _renew(self, half: int) -> None:
-        """Copy the residual to a new segment; the old one stays as it is with whoever has a map of it.
+        """Copy the residual to a new segment; existing maps of the old one stay as they are.
 
         If that fails, nothing has changed.
         """

@@ -224,7 +224,7 @@ def pack_head(position: int, steps: int) -> int:
 
 
 def half_after(steps: int) -> int:
-    """Which half, 0 or 1, holds the residual after this mini-batch."""
+    """Return which half, 0 or 1, holds the residual after this step."""
     return steps & 1
 
 

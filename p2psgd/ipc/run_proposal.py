@@ -63,13 +63,13 @@ def propose(
     mode: str = ASYNC.word,
     shards: int = 0,
 ) -> tuple[RunProposal, NDArray[np.int32]]:
-    """The proposal and its coordinates, int32 (C,), of one array or of named arrays in their order; so many
-    `shards` of the data are counted, from zero.
+    """Return the proposal and its coordinates, int32 (C,), for an array or for named arrays in their order;
+    `shards` is the number of shards to count, from zero.
 
     Raises TrainerError for a weight that is not finite or beyond 2**23 quanta, in a dense ring beyond what
-    float32 holds, for anything but floating-point arrays, for a quantum that is no power of two within 2**-30
-    and 1, for a `two_nodes` that is none of TWO_NODES, for a `mode` that is not known, and for shards in a
-    ring.
+    float32 holds, for anything but floating-point arrays, for a quantum that is not a power of two within
+    2**-30 and 1, for a `two_nodes` that is none of TWO_NODES, for a `mode` that is not known, and for shards
+    in a ring.
     """
     try:
         parsed = parse_mode(mode)

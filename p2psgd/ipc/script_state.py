@@ -106,7 +106,7 @@ def unpack_state(contents: NDArray[np.uint8]) -> ScriptState:
 
 
 def copy_state(state: ScriptState) -> ScriptState:
-    """The same with arrays and bytes of its own."""
+    """Return a copy of the state with arrays and bytes of its own."""
     return {name: _copy(value) for name, value in state.items()}
 
 
@@ -221,7 +221,7 @@ class KeptScript:
         self.state, self._memory = state, memory
 
     def put(self, state: Mapping[str, Any] | None) -> None:
-        """Keep what an earlier daemon of this node has written down; TrainerError if it is no state."""
+        """Keep what an earlier daemon of this node has written down; TrainerError if it is not a state."""
         if state is None:
             self.take([])
             return

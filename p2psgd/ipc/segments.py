@@ -34,7 +34,7 @@ PIECE_BYTES = 1 << 26  # one read or write call moves at most this much: below t
 
 
 class Access(enum.Enum):
-    """What a map of a segment is for."""
+    """Purposes of a map of a segment."""
 
     WRITE = enum.auto()
     READ = enum.auto()  # what the other side writes

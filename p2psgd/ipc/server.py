@@ -43,26 +43,26 @@ class ControlHost(SessionHost, Protocol):
     """The daemon, as its control server sees it. All calls happen on the loop and return at once."""
 
     def status(self) -> Fields:
-        """What `p2psgd status` shows, in types that MessagePack knows."""
+        """Return what `p2psgd status` shows, in types that MessagePack knows."""
 
     def compression(self) -> Fields:
-        """How the own updates compress, tensor by tensor, in types that MessagePack knows."""
+        """Return how the own updates compress, tensor by tensor, in types that MessagePack knows."""
 
     def digest(self, *, scrub: bool) -> Fields:
-        """What `p2psgd digest` shows (observe/digest.py); `scrub`: begin one now, if none is running.
+        """Return what `p2psgd digest` shows (observe/digest.py); `scrub`: begin one now, if none is running.
 
         Called only when a run is known.
         """
 
     def remove(self, node: str, *, forbid: bool) -> int:
-        """Wish for a view without this node, by name or id, unless the latest is without it already; return
+        """Ask for a view without this node, by name or id, unless the latest is without it already; return
         its id. UsageError if that cannot be.
 
         Called only when a run is known.
         """
 
     def member(self, node: int) -> Fields:
-        """How a node stands in the latest view (observe/removal.py).
+        """Return the state of a node in the latest view (observe/removal.py).
 
         Called only when a run is known.
         """
@@ -71,7 +71,7 @@ class ControlHost(SessionHost, Protocol):
         """Take on this run; P2psgdError with both fingerprints if another one is known already."""
 
     def asked_to_finish(self) -> None:
-        """Somebody wants the training to end; the trainer has been told."""
+        """Note that somebody wants the training to end; the trainer has its notice."""
 
 
 # ----------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class ControlServer:
     def _ask(
         self, question: StatusRequest | CompressionRequest | DigestRequest | RemoveRequest | MemberRequest
     ) -> Fields:
-        """What the host says; of a run only when one is known."""
+        """Return the host's answer; a question about the run only when a run is known."""
         if not isinstance(question, StatusRequest | CompressionRequest):
             self._known_run()
         match question:

@@ -65,7 +65,9 @@ class Entries(Protocol):
     half: bool  # what was checked last must go on before anything can be made of it
 
     def check(self, entry: bytes) -> Given | None:
-        """What an entry means; None if only with those that follow. TrainerError, with nothing changed."""
+        """Return what an entry means; None if it means something only with those that follow. TrainerError,
+        with nothing changed.
+        """
 
 
 def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
@@ -82,7 +84,7 @@ def check_steps(steps: int, first: int, before: int) -> None:
 
 
 class Updates:
-    """Of the asynchronous mode; one mini-batch may send several."""
+    """Entries of the asynchronous mode; one step may send several."""
 
     def __init__(self, coordinates: int, steps: int) -> None:
         self.half = False
@@ -100,7 +102,7 @@ class Updates:
 
 
 def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
-    """One entry of indices; its mini-batch is not looked at."""
+    """Check an entry of indices and return its update; its step is not looked at."""
     steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
     if not 1 <= magnitude <= codec.MAGNITUDE_MAX:
@@ -115,7 +117,7 @@ def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
 
 
 class Shares:
-    """Of a sparse ring."""
+    """Entries of a sparse ring: the contributions to its rounds."""
 
     def __init__(self, coordinates: int, steps: int) -> None:
         self.steps = steps
@@ -153,7 +155,9 @@ class Shares:
 
 
 class Buckets:
-    """Of a dense ring. Those of one round of changes hold each weight once; an array is a round alone."""
+    """Entries of a dense ring. Those of one round of changes hold each weight once; an array is a round
+    alone.
+    """
 
     def __init__(self, weights: int, steps: int) -> None:
         self.half = False
@@ -210,7 +214,7 @@ class Buckets:
 
 
 class Attachment:
-    """One trainer's inbox, outbox, counters and wake-ups.
+    """A trainer's inbox, outbox, counters and wake-ups, as the daemon holds them.
 
     `descriptors` are [inbox, outbox, counters, wake_trainer, wake_daemon], for the trainer. `reload_wanted`:
     the inbox lacks updates, and the trainer must take the replica as a whole.
@@ -318,7 +322,7 @@ class Attachment:
         return self.inbox.skip()
 
     def published_bytes(self) -> int:
-        """How far the outbox has been written by now, as a position."""
+        """Return how far the outbox has been written by now, as a position."""
         position = self._counters.load(Counter.OUTBOX_HEAD) & POSITION
         self.outbox.accept_head(position)
         return position
@@ -378,8 +382,8 @@ class Attachment:
         return count
 
     def residual_copy(self) -> tuple[int, int] | None:
-        """Of a trainer that keeps its residual elsewhere: the mini-batch of its last copy, and the half that
-        has it; None: the residual is where it belongs.
+        """Return, for a trainer that keeps its residual elsewhere, the step of its last copy and the half
+        that has it; None: the residual is where it belongs.
         """
         return unpack_copy(self._counters.load(Counter.RESIDUAL_COPY))
 
@@ -451,17 +455,17 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def reload_wanted(self) -> bool:
-        """Whether the inbox lacks updates, so that the weights must come from the replica."""
+        """Return whether the inbox lacks updates, so that the weights must come from the replica."""
         return self._counters.load(Counter.RELOAD_WANTED) != 0
 
     @property
     def stopping(self) -> bool:
-        """Whether the daemon asks for the end after this mini-batch."""
+        """Return whether the daemon asks for the end after this step."""
         return self._counters.load(Counter.STOPPING) != 0
 
     @property
     def mark(self) -> Mark:
-        """As of what is published, also after an interruption."""
+        """Return the mark as of what is published, also after an interruption."""
         end, since, before = self._marks
         return since if self.published_bytes >= end else before
 
@@ -471,7 +475,7 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def rounds_opened(self) -> int:
-        """How often this trainer was allowed to give a share."""
+        """Return how often this trainer was allowed to make a contribution."""
         return self._counters.load(Counter.ROUNDS_OPENED)
 
     @property
@@ -481,7 +485,7 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def contributors(self) -> int:
-        """How many nodes had a share in the round before the last one opened."""
+        """Return how many nodes contributed to the round before the last one opened."""
         return self._counters.load(Counter.CONTRIBUTORS)
 
     @property
@@ -494,7 +498,9 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def adding_us(self) -> int:
-        """What the daemon says it has spent on adding up shares, as of the last round opened,"""
+        """Return the microseconds that the daemon has spent on summing contributions, as of the last round
+        opened.
+        """
         return self._counters.load(Counter.ADDING_US)
 
     @property
@@ -504,16 +510,16 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def state_wanted(self) -> int:
-        """The number of the daemon's wish for the state, 0 if it wants none now."""
+        """Return the number of the daemon's request for the state, 0 if it wants none now."""
         return self._counters.load(Counter.STATE_WANTED)
 
     @property
     def published_bytes(self) -> int:
-        """How far the outbox has been published, as a position."""
+        """Return how far the outbox has been published, as a position."""
         return self._counters.load(Counter.OUTBOX_HEAD) & POSITION
 
     def has_updates(self) -> bool:
-        """Whether an update lies in the inbox."""
+        """Return whether an update lies in the inbox."""
         self._inbox.accept_head(self._counters.load(Counter.INBOX_HEAD))
         return self._inbox.head > self._inbox.tail
 
@@ -562,14 +568,14 @@ class TrainerMemory(Generic[Mark]):
         return self._halves[half]
 
     def keep_residual(self, residual: NDArray[np.float32]) -> None:
-        """Copy the residual (P,) to where the daemon looks for it when it is told of a state; a dense ring
-        has none.
+        """Copy the residual (P,) to where the daemon looks for it when it is sent a state; a dense ring has
+        none.
         """
         if not self.shares.size:
             self._kept[:] = residual
 
     def has_room(self, entries: Sequence[bytes]) -> bool:
-        """Whether the outbox has room for these now; TrainerError if it never has."""
+        """Return whether the outbox has room for these now; TrainerError if it never has."""
         room = self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
         needed = 0
         for entry in entries:
@@ -586,8 +592,8 @@ class TrainerMemory(Generic[Mark]):
         last of a mini-batch, which counts now, and whose residual becomes current. `mark` None: the last one
         holds on.
 
-        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `steps`
-        tells which, or, where there are entries, `mark`; `settle` must come before the next one.
+        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `steps` shows
+        which, or, where there are entries, `mark`; `settle` must come before the next one.
         """
         for entry in entries:
             fits = self._outbox.put(entry)

@@ -48,7 +48,7 @@ from p2psgd.wire.mode import ASYNC, parse_mode
 
 
 class SessionState(enum.Enum):
-    """What the daemon's place for a trainer is in."""
+    """States of the daemon's place for a trainer."""
 
     DETACHED = "detached"
     WAITING = "waiting"
@@ -87,11 +87,11 @@ SESSION: Final = Transitions(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainerState:
-    """What a node's trainer goes on from: the state after `steps`, between two of them.
+    """The state that a node's trainer goes on from: after `steps`, between two of them.
 
     `residual` is float32 (P,), read-only, and stays as it is until the next state is asked for (None: zeros);
-    `script` is what the script keeps of its own, its arrays read-only (None: nothing). The residual is that
-    of `residual_age` mini-batches before, where a trainer that kept it elsewhere has crashed.
+    `script` is what the script keeps of its own, its arrays read-only (None: nothing). The residual is
+    `residual_age` steps old where a trainer that kept it elsewhere has crashed.
     """
 
     residual: NDArray[np.float32] | None
@@ -107,7 +107,7 @@ class SessionHost(Protocol):
     node_id: int  # and its id
 
     def share(self) -> tuple[int, int] | None:
-        """The part i of n of the data that this node's trainer takes, if it was told."""
+        """Return the part i of n of the data that this node's trainer takes, if it was given one."""
 
     def run(self) -> RunProposal | None:
         """The run that is known, if one is."""
@@ -119,16 +119,16 @@ class SessionHost(Protocol):
         """The digest of the live replica."""
 
     def digest_key(self) -> int:
-        """Of the run's digests."""
+        """Return the key of the run's digests."""
 
     def peer_steps(self) -> dict[int, int]:
         """The largest mini-batch number seen of each peer, by node id."""
 
     def ready(self) -> str:
-        """Why no trainer may train on this node now, one sentence for people; "" if one may."""
+        """Return why no trainer may train on this node now, one sentence for people; "" if one may."""
 
     def outbox_taken(self, taken: Sequence[Given]) -> None:
-        """One turn of the loop took this from the outbox and has handed it to `handle`."""
+        """Note what one turn of the loop took from the outbox and has handed to `handle`."""
 
     def trainer_state(self, state: TrainerState) -> None:
         """The answer to `request_state`: all that the trainer gave until then was handed to `handle`, and
@@ -139,7 +139,9 @@ class SessionHost(Protocol):
         """A trainer has attached."""
 
     def trainer_left(self, *, finished: bool, words: str) -> None:
-        """It has left; `words` go on after "the trainer", such as "left corrupt inbox counters: ..."."""
+        """Note that the trainer has left; `words` go on after "the trainer", such as "left corrupt inbox
+        counters: ...".
+        """
 
     def alarm(self, words: str) -> None:
         """A person should look at this."""
@@ -240,11 +242,11 @@ class TrainerSession(Lifecycle[SessionState]):
 
     @property
     def steps(self) -> int:
-        """Mini-batches that this node's trainers have published, over all their lives."""
+        """Return the steps that this node's trainers have published, over all their starts."""
         return self.attachment.progress() if self.attachment else self._steps
 
     def status(self) -> Fields:
-        """What the node's status says about the trainer, and how many requests were refused."""
+        """Return what the node's status shows about the trainer, and how many requests were refused."""
         attached = self.attachment is not None
         figures = dict(self._figures)
         if figures["waits"]:
@@ -264,9 +266,10 @@ class TrainerSession(Lifecycle[SessionState]):
         }
 
     def restore(self, state: TrainerState) -> None:
-        """The node's first trainer goes on from this state instead of from nothing; before it attaches.
+        """Let the node's first trainer go on from this state instead of from nothing; call it before that
+        trainer attaches.
 
-        `residual` (P,) of the run that it will attach to. TrainerError if `script` is no state.
+        `residual` is float32 (P,) of the run that it will attach to. TrainerError if `script` is not a state.
         """
         assert self._residual is None, "a trainer was let in before"
         self.script.put(state.script)
@@ -297,15 +300,15 @@ class TrainerSession(Lifecycle[SessionState]):
         self._look()
 
     def readiness_changed(self) -> None:
-        """What `host.ready` says may have changed: look in the next turn of the loop whether the trainer that
-        waits is let in, or what it is told.
+        """Note that the result of `host.ready` may have changed: the next turn of the loop checks whether the
+        trainer that waits is let in, or which sentence it is sent.
         """
         if self.state is SessionState.WAITING:
             assert self._loop is not None
             self._look_at(self._loop.call_soon(self._look))
 
     def _look_at(self, due: asyncio.Handle) -> None:
-        """One look is planned at a time: the last word counts."""
+        """Plan the next look in place of the one planned: there is one at a time."""
         if self._look_due is not None:
             self._look_due.cancel()
         self._look_due = due
@@ -415,7 +418,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._host.trainer_attached(self.pid)
 
     def _describe(self, run: RunProposal, residual: ResidualSegment) -> Fields:
-        """What the trainer must know, for AttachAnswer."""
+        """Return what the trainer must know, for AttachAnswer."""
         return {
             "generation": self._generation + 1,
             "node": self._host.name,
@@ -479,7 +482,7 @@ class TrainerSession(Lifecycle[SessionState]):
 
     def drain(self, end: int | None = None) -> bool:
         """Take all that the trainer has published by now, or up to the position `end` of its outbox; False if
-        it had to be refused for rubbish.
+        the trainer had to be refused for corrupt counters or entries.
         """
         attachment = self.attachment
         if attachment is None:
@@ -529,11 +532,12 @@ class TrainerSession(Lifecycle[SessionState]):
     def open_round(
         self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
     ) -> None:
-        """In ring mode: the trainer, if one is attached, may give its share of this round; everything of the
-        round before was delivered. What it is told beside stands in ring_buffer.py.
+        """Allow the trainer, if one is attached, to make its contribution to this round of ring mode;
+        everything of the round before was delivered. The other figures are described in ring_buffer.py.
 
-        Before its first it takes the weights anew if rounds have changed them since it attached: with a share
-        that the trainer before it had given, or in a dense ring, where nothing else brings it changes.
+        Before its first round it must reload the weights if rounds have changed them since it attached: with
+        a contribution that the trainer before it had made, or in a dense ring, where nothing else brings it
+        changes.
         """
         attachment = self.attachment
         if attachment is None:
@@ -610,11 +614,11 @@ class TrainerSession(Lifecycle[SessionState]):
             self.attachment.want_state()
 
     def take_state(self, request: StateRequest, descriptors: list[int]) -> bool:
-        """The trainer's answer, once all updates before it were taken; False if it had to be refused for
-        rubbish in its outbox.
+        """Take the trainer's answer, once all updates before it were taken; False if it had to be refused for
+        corrupt entries in its outbox.
 
-        TrainerError, with nothing changed, if this is no state. One that has come too late, since the trainer
-        was interrupted and has gone on, is nothing to the host: the trainer will send another.
+        TrainerError, with nothing changed, if this is not a state. An answer that has come too late, since
+        the trainer was interrupted and has gone on, is ignored: the trainer will send another.
         """
         attachment, residual = self.attachment, self._residual
         assert attachment is not None
@@ -649,8 +653,8 @@ class TrainerSession(Lifecycle[SessionState]):
         self._host.trainer_state(TrainerState(residual, self.script.state, self._steps, age))
 
     def _age_after(self, steps: int) -> int:
-        """How many mini-batches behind the attached trainer's residual after `steps` was: as many as
-        when it came, until it has published.
+        """Return how many steps old the attached trainer's residual after `steps` was: as many as when it
+        came, until it has published.
         """
         assert self._residual is not None
         return self._residual.age if steps == self._steps else 0
