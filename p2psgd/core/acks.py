@@ -96,7 +96,7 @@ class Acknowledgements:
             known.view, known.reporter = known.own_view, life if known.own_view else None
 
     def keep(self, incarnations: Set[Origin]) -> None:
-        """Forget all incarnations but `lives`."""
+        """Forget all incarnations but `incarnations`."""
         for life in self._known.keys() - incarnations:
             del self._known[life]
 

@@ -69,7 +69,7 @@ class UpdateBody:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """STATUS: what a peer has applied, and whom it hears."""
+    """STATUS: what a peer has applied, and which nodes it receives from."""
 
     rows: Mapping[Origin, FrontierRow]
     view: int
@@ -252,7 +252,7 @@ class RemovalRequested:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDue:
-    """The node's state is to be written to disk: take a consistent copy."""
+    """A checkpoint is due: take a consistent copy of the node's state for the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class Resumed:
 @dataclass(frozen=True, slots=True)
 class TimePassed:
     """Nothing happened, but `now` has moved: several times a second. `loop_lag_ms`: how late the event loop
-    was, which peers are told.
+    was, for the next STATUS.
     """
 
     loop_lag_ms: int = 0

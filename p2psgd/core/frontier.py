@@ -16,7 +16,7 @@ from p2psgd.wire.messages import FrontierRow
 
 
 class Origin(NamedTuple):
-    """A node's life as a sender: a daemon that restarts is a new origin."""
+    """A node's incarnation as a sender: a daemon that restarts is a new origin."""
 
     node: int
     incarnation: int
@@ -51,7 +51,7 @@ class Frontier:
         return 0 if row is None else row[0]
 
     def at(self, origin: Origin) -> tuple[int, int]:
-        """Both the last sequence number and the digest."""
+        """Return the last sequence number and the digest."""
         row = self._rows.get(origin)
         return (0, 0) if row is None else row[:2]
 
@@ -61,7 +61,7 @@ class Frontier:
         return 0 if row is None else row[1]
 
     def advance(self, origin: Origin, sequence: int, digest: int, steps: int) -> None:
-        """One more update of `origin` was applied."""
+        """Note that the next update of `origin` was applied."""
         assert sequence == self.sequence(origin) + 1, (origin, sequence, self.sequence(origin))
         self._rows[origin] = (sequence, digest, steps)
         self.version += 1
@@ -80,19 +80,20 @@ class Frontier:
         self.version += 1
 
     def rows(self) -> list[FrontierRow]:
-        """All rows in ascending order; trimmed_to, durable and least are 0."""
+        """Return all rows in ascending order; trimmed_to, durable and least are 0."""
         return sorted(
             FrontierRow(*origin, sequence, digest, steps=steps)
             for origin, (sequence, digest, steps) in self._rows.items()
         )
 
     def dominates(self, other: dict[Origin, int]) -> bool:
-        """All that `other` has applied is applied here."""
+        """Return whether all that `other` has applied is applied here."""
         return all(self.sequence(origin) >= sequence for origin, sequence in other.items())
 
     def sequence_after(self, view: int, number: int) -> int:
-        """That of RING once round `number` is completed in `view`: the same for all who go on from here.
-        Later views come after. Views are counted anew if all nodes have lost their votes; rounds still go on.
+        """Return the sequence number of RING once round `number` is completed in `view`: the same for all
+        nodes that go on from here. Later views come after. Views are counted anew if all nodes have lost
+        their votes; rounds still go on.
         """
         return max(view << 32 | number, self.sequence(RING) + 1)
 
@@ -102,7 +103,7 @@ class Frontier:
         return self._rows.get(RING, (0, 0, 0))[2]
 
     def steps(self) -> dict[int, int]:
-        """By node, the highest count that any of its lives has told."""
+        """Return, by node, the highest step count that any of its incarnations has reported."""
         counts: dict[int, int] = {}
         for origin, (_, _, steps) in self._rows.items():
             counts[origin.node] = max(steps, counts.get(origin.node, 0))
@@ -122,7 +123,7 @@ def parse_node_id(text: str) -> int | None:
 
 
 def name_node(node: int, names: Mapping[int, str]) -> str:
-    """What people call a node: its name if that is known, else its id."""
+    """Return a node's name for people: its name if that is known, else its id."""
     return names.get(node) or f"{node:016x}"
 
 
@@ -144,7 +145,7 @@ INCARNATION_MAX: Final = 2**61  # of a linked peer, or of a member
 
 
 def next_incarnation(known: int, *, clock_ms: int, chance: int) -> int | None:
-    """The incarnation of a life that begins now; None if there is none left.
+    """Return the incarnation of a start that happens now; None if there is none left.
 
     Args:
         known: the highest known of the node, 0 if none.

@@ -1,4 +1,4 @@
-"""What a replica counts since this incarnation of the node began; every count only grows."""
+"""Counts kept by a replica since this incarnation of the node began; every count only grows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Tally:
-    """How much went through."""
+    """Amounts of updates and bytes that went through the replica."""
 
     applied: int = 0  # peers' updates
     bytes_applied: int = 0  # of frames, own and peers'
@@ -19,7 +19,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Counters:
-    """How often something rare happened; for people, and for tests that must have seen it."""
+    """Counts of rare things; for people, and for tests that must have seen them."""
 
     snapshots_given: int = 0
     snapshots_taken: int = 0

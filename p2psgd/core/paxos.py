@@ -64,7 +64,7 @@ class Consensus:
         self._held: dict[tuple[Origin, type[Message]], tuple[int, Promise | Accepted]] = {}
 
     def propose(self, proposal: View) -> None:
-        """Begin an attempt to decide `wish`, in place of the one under way; a value that may have been
+        """Begin an attempt to decide `proposal`, in place of the one under way; a value that may have been
         decided already goes first.
         """
         assert proposal.number == self.votes.view.number + 1, (proposal.number, self.votes.view.number)

@@ -94,9 +94,9 @@ class Cursor:
 
 @dataclass(slots=True)
 class Peer(Lifecycle[PeerState]):
-    """One linked peer, from LinkOpened to LinkClosed.
+    """A linked peer, from LinkOpened to LinkClosed.
 
-    What always holds is in `check`.
+    `check` states its invariants.
     """
 
     origin: Origin
@@ -147,7 +147,7 @@ class Peer(Lifecycle[PeerState]):
         self._follow_facts()
 
     def pause(self, cursor: Cursor, trimmed_to: int) -> None:
-        """It was sent TRIMMED up to `trimmed_to`: it gets no more along this cursor for now."""
+        """Send the peer no more along this cursor for now: it was sent TRIMMED up to `trimmed_to`."""
         cursor.parked = trimmed_to
         self._follow_facts()
 

@@ -32,7 +32,7 @@ class MemberView:
     Attributes:
         heard_s: Since there was any news of it, from itself or, while it is not linked, through others; None:
             never.
-        lag: Own updates that it is not known to have applied; None: it was never heard of.
+        lag: Own updates that it is not known to have applied; None: nothing was ever received from it.
         through: Name of the linked peer that passes on its updates, or at least news of it, while it is not
             linked; empty: nobody does.
     """
@@ -48,7 +48,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class PeerView:
-    """One linked peer.
+    """A linked peer, as this replica knows it.
 
     Attributes:
         barred: Its node was removed from the run for good.
@@ -122,7 +122,7 @@ class RingView:
     """The ring of a run in ring mode.
 
     Attributes:
-        state: What this node's next STATUS tells of it.
+        state: What this node's next STATUS reports about it.
         order: Node ids of the last generation, around the ring.
         waiting_for: Who is waited for and since when, in a sentence; empty if nobody is.
         since_s: Since the last round was completed, or the generation began or ended.
@@ -235,7 +235,9 @@ def _member(replica: Replica, member: Origin, now: float) -> MemberView:
 
 
 def _relay(replica: Replica, member: Origin, silent_s: float) -> str:
-    """Return which linked peer passes on what comes from a member that is not linked, if it is heard of."""
+    """Return the name of the linked peer that relays what comes from a member that is not linked; empty if
+    nothing came from that member for a failure timeout.
+    """
     relays = (replica.receiver.relays.get(member.node), replica.acks.reporter(member))
     linked = [each for each in relays if each is not None and each != member and each in replica.peers]
     return (

@@ -41,8 +41,8 @@ class Applier:
     def apply(
         self, origin: Origin, header: UpdateHeader, words: NDArray[np.uint32], body: bytes | bytearray
     ) -> int:
-        """Apply the update with this body of an UPDATE frame; return the bytes of the frame. People are told
-        of a weight that comes near its limit.
+        """Apply the update with this body of an UPDATE frame; return the bytes of the frame. Emit an alert
+        for a weight that comes near its limit.
         """
         frame, own = pack_frame(FrameType.UPDATE, bytes(body)), origin == self._state.me
         warning = self._state.apply(origin, header, words, frame)

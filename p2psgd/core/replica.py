@@ -3,9 +3,9 @@
 `handle(event, now)` takes what happened and returns what to do; it alone changes the weights, the frontier,
 the log and the cursors. No sockets, no clock of its own, no randomness: the daemon and a simulator run the
 same code. What it knows and does is in files of their own: state (weights, frontier, log), receive, send
-(what peers are given, whom to ask), membership (agreed views), view_change (what they mean), acks, readiness
-(READY), snapshot, scrub (and copies), quarantine, retention and eviction (trimming), checkpoint, and in ring
-mode ring.
+(what peers are given, and which peer to ask), membership (agreed views), view_change (what they mean), acks,
+readiness (READY), snapshot, scrub (and copies), quarantine, retention and eviction (trimming), checkpoint,
+and in ring mode ring.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ NO_NAMES: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Replica:
-    """One node's full copy of the weights and all it knows about who has applied what."""
+    """A node's full copy of the weights and all it knows about which node has applied what."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class Replica:
         )
 
     def _compose_snapshots(self) -> None:
-        """Both sides of a snapshot, and the quarantine, which needs them."""
+        """Make both sides of a snapshot, and the quarantine, which needs them."""
         self.server = SnapshotServer(
             self.cluster,
             self.state,
@@ -357,12 +357,12 @@ class Replica:
         }
 
     def has_reported_view(self, peer: Origin) -> bool:
-        """Whether this linked peer has told which view it knows."""
+        """Return whether this linked peer has reported which view it knows."""
         known = self.peers.get(peer)
         return known is not None and known.view > 0
 
     def lag(self, peer: Peer) -> int:
-        """How many of our own updates a peer has not acknowledged."""
+        """Return how many of our own updates a peer has not acknowledged."""
         return self.sequence - peer.has(self.me)
 
     def congested(self, now: float) -> bool:
@@ -370,15 +370,15 @@ class Replica:
         return self._congestion.is_general(self.peers.values(), since=now - self.timing.failure_timeout_s)
 
     def waiting_for(self) -> str:
-        """One sentence: why this node is not READY or its trainer must wait; empty if neither. Whose share a
-        round waits for is said by `ring`.
+        """Return in one sentence why this node is not READY or its trainer must wait; empty if neither.
+        `ring` names the nodes whose contribution a round waits for.
         """
         return self._view_change.explain() or ("" if self.ring is None else self.ring.standstill)
 
     # -- events
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take in one event at `now` (seconds, monotonic) and return what is to be done, in order."""
+        """Take in one event at `now` (seconds, monotonic) and return the effects to carry out, in order."""
         match event:
             case FrameReceived():
                 peer = self.peers.get(event.peer)
@@ -526,8 +526,8 @@ class Replica:
             self.ring.unlink(peer.origin, now)
 
     def _bar(self, now: float) -> None:
-        """After a new view: the links of those that it removes for good are as if they were new, and whoever
-        was barred before is told of it.
+        """Reset, after a new view, the links of the nodes that it removes for good; send the view to those
+        barred before.
         """
         for peer in self.peers.values():
             if peer.barred:
@@ -566,8 +566,8 @@ class Replica:
     # -- time
 
     def _finish(self, now: float) -> list[Effect]:
-        """Follow what any event may have changed; return all that is to be done, another turn among it if
-        there is work for one.
+        """Follow what any event may have changed; return all effects, another turn among them if there is
+        work for one.
         """
         changed = self.membership.view is not self._view
         if changed:
@@ -586,7 +586,7 @@ class Replica:
         return self.out.take()
 
     def _take_turn(self, now: float) -> None:
-        """One part of each thing that would take long as a whole."""
+        """Do one part of each thing that would take long as a whole."""
         self.out.turn_passed()
         self.scanner.turn()
         self._quarantine.turn(now)

@@ -1,4 +1,4 @@
-"""What all nodes of a run must agree on, and the fingerprint that proves they do.
+"""Defines what all nodes of a run must agree on, and the fingerprint that proves they do.
 
 The trainer's first attach defines it; the fingerprint travels in HELLO, so another seed, shape or recipe is
 refused before an update flows. It does not hold what may differ between nodes: batch size, device, rates of
@@ -51,7 +51,7 @@ class RunSpec:
 
     @property
     def quantum(self) -> float:
-        """What one unit of a coordinate is worth."""
+        """Return the weight that one unit of a coordinate is worth."""
         return 2.0**self.quantum_log2
 
     @cached_property
@@ -115,5 +115,7 @@ def check_limits(spec: RunSpec) -> None:
 
 
 def name_run(fingerprint: bytes, label: str, mode: str = "") -> str:
-    """What people call a run: how its fingerprint begins, the recipe's label, and a mode if one is given."""
+    """Return a run's name for people: how its fingerprint begins, the recipe's label, and a mode if one is
+    given.
+    """
     return f"{fingerprint.hex()[:16]} ({label or 'no label'}{mode and f', {mode} mode'})"

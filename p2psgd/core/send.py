@@ -170,7 +170,7 @@ class LogSender:
         return frame
 
     def _feed(self, peer: Peer, now: float, *, most: int) -> int:
-        """Send of the snapshot while there is credit, at most so many pieces; returns how many."""
+        """Send at most `most` pieces of the snapshot while there is credit; return how many."""
         sent = 0
         while peer.feed is not None and peer.credit > 0 and sent < most:
             piece = peer.feed.take(now)
@@ -204,7 +204,7 @@ class _Search:
 
 
 class Repair:
-    """What is being searched for, by origin."""
+    """The searches for missing updates, by origin."""
 
     def __init__(self, *, failure_timeout_s: float) -> None:
         self._failure_timeout_s = failure_timeout_s
@@ -221,8 +221,8 @@ class Repair:
         peers: Mapping[Origin, Peer],
         now: float,
     ) -> Fetch | None:
-        """`peer` holds `origin` up to `last` or beyond and we do not: the FETCH to send it, if it is to be
-        asked now.
+        """Return the FETCH to send to `peer`, which holds `origin` up to `last` or beyond where we do not;
+        None if it should not be asked now.
         """
         applied = frontier.sequence(origin)
         search = self._searches.get(origin)
@@ -336,5 +336,5 @@ class Congestion:
         return bool(following) and all(map(self._is_far_behind, following))
 
     def _is_far_behind(self, peer: Peer) -> bool:
-        """It lacks updates of more than OWN_LAG_MAX of our mini-batches."""
+        """Return whether a peer lacks updates of more than OWN_LAG_MAX of our steps."""
         return len(self._made) == self._made.maxlen and peer.has(self._me) < self._made[0][1]

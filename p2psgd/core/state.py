@@ -40,7 +40,7 @@ class RangeWarning:
     fatal: bool
 
     def describe(self, spec: RunSpec) -> str:
-        """One sentence that names the weight and the quantum and what to do, or the shard count."""
+        """Return a sentence that names the weight and the quantum and what to do, or the shard count."""
         name, magnitude = spec.name_coordinate(self.index), self.magnitude * spec.quantum
         if self.index >= spec.weights:
             end = "past" if self.fatal else "the run stops at"
@@ -118,21 +118,21 @@ U64_MODULUS = 2**64
 
 
 class SliceScan(Protocol):
-    """Goes over the coordinates in slices while they change; each change is told to it."""
+    """Goes over the coordinates in slices while they change; `note` reports each change to it."""
 
     def note(self, words: NDArray[np.uint32], magnitude: int) -> None: ...
 
     def leave_behind(self, rows: list[FrontierRow], digest: int) -> None:
-        """The replica has other coordinates now. Those that this goes over stay as they are until it is
-        through, at the frontier `rows` with `digest`.
+        """Note that the replica has other coordinates now. Those that this goes over stay as they are until
+        it is through, at the frontier `rows` with `digest`.
         """
 
     def reads(self, coordinates: NDArray[np.int32]) -> bool:
-        """It goes over these."""
+        """Return whether it goes over these coordinates."""
 
 
 class State:
-    """One replica's content."""
+    """A replica's content: coordinates, frontier and log."""
 
     def __init__(self, spec: RunSpec, me: Origin, coordinates: NDArray[np.int32], log: UpdateLog) -> None:
         self.spec = spec
@@ -145,15 +145,15 @@ class State:
         self.rounds = 0  # of a sparse ring: so many are complete; a dense one has them in its frontier
 
     def contribution(self, words: NDArray[np.uint32], magnitude: int) -> int:
-        """What an update adds to its origin's digest, and to that of the weights."""
+        """Return what an update adds to its origin's digest, and to that of the weights."""
         return codec.digest_words(words, magnitude, self.spec.key)
 
     def digest_after(self, origin: Origin, words: NDArray[np.uint32], magnitude: int) -> int:
-        """The origin's running digest once this update of it is applied."""
+        """Return the origin's running digest once this update of it is applied."""
         return (self.frontier.digest(origin) + self.contribution(words, magnitude)) % U64_MODULUS
 
     def digest_at(self, origin: Origin, sequence: int) -> int | None:
-        """The origin's running digest after that update of it; None if nothing here tells it."""
+        """Return the origin's running digest after that update of it; None if nothing here shows it."""
         if sequence == self.frontier.sequence(origin):
             return self.frontier.digest(origin)
         if sequence == 0:
@@ -223,7 +223,7 @@ class State:
         return self.digest_of(rows) == digest
 
     def digest_of(self, rows: list[FrontierRow]) -> int:
-        """That of a replica of this run at the frontier `rows`."""
+        """Return the digest of a replica of this run at the frontier `rows`."""
         return (self.lattice.initial_digest + sum(row.digest for row in rows)) % U64_MODULUS
 
     def replace(
@@ -267,9 +267,9 @@ class State:
         return saved
 
     def lost_by(self, has: Mapping[Origin, int]) -> int:
-        """How many updates applied here would be lost by becoming a replica with the frontier `has`: those
-        beyond it that the log no longer holds. In a dense ring none: whoever is lower takes what the others
-        agreed on.
+        """Return how many updates applied here would be lost by becoming a replica with the frontier `has`:
+        those beyond it that the log no longer holds. In a dense ring none: the node with the lower round
+        takes what the others agreed on.
         """
         if self.spec.dense:
             return 0
@@ -302,7 +302,9 @@ class State:
 
 
 def next_header(state: State, made: OwnUpdateMade, before: tuple[int, int]) -> UpdateHeader:
-    """Of the update that comes after the one with this sequence number and running digest."""
+    """Return the header of the update that comes after the one with this sequence number and running
+    digest.
+    """
     sequence, digest = before
     return UpdateHeader(
         *state.me,

@@ -1,4 +1,4 @@
-"""All times of a node, derived from the one that is set: failure timeout."""
+"""Derives all times of a node from the one that is set: failure timeout."""
 
 from __future__ import annotations
 

@@ -29,19 +29,19 @@ class FrameStore(Protocol):
         """The frame of `length` bytes; OSError if it cannot be had again as it was. From any thread."""
 
     def free(self, handle: int, length: int, *, held: bool) -> None:
-        """The frame will not be read any more; `held`: not after `release`."""
+        """Free a frame that is not read any more; `held`: it may be read until `release`."""
 
     def release(self) -> None:
-        """What was freed and held will not be read any more either."""
+        """Stop holding what was freed as held: it is not read any more."""
 
 
 def entry_of(handle: int, length: int) -> int:
-    """What stands in the log for a frame in the store."""
+    """Return the log's entry for a frame in the store."""
     return handle << _LENGTH_BITS | length
 
 
 def place_of(entry: int) -> tuple[int, int]:
-    """Handle and length of a frame in the store."""
+    """Return handle and length of a frame in the store."""
     return entry >> _LENGTH_BITS, length_of(entry)
 
 
@@ -59,9 +59,9 @@ _GONE = 0
 
 @dataclass(slots=True)
 class OriginLog:
-    """One origin's entries, from trimmed_to + 1 on, at the indices from `start` on.
+    """An origin's entries, from trimmed_to + 1 on, at the indices from `start` on.
 
-    Those before `start` have left and are cut off together. Arrivals say which lane's entry is the oldest.
+    Those before `start` have left and are cut off together. Arrivals show which origin's entry is the oldest.
     """
 
     trimmed_to: int = 0
@@ -73,17 +73,17 @@ class OriginLog:
 
     @property
     def last(self) -> int:
-        """The sequence of the last entry, `trimmed_to` if there is none."""
+        """Return the sequence of the last entry, `trimmed_to` if there is none."""
         return self.trimmed_to + len(self.entries) - self.start
 
     def append(self, frame: bytes, arrival: int) -> None:
-        """Put one more at the end."""
+        """Append an entry."""
         self.entries.append(frame)
         self.arrivals.append(arrival)
         self.frame_bytes += len(frame)
 
     def index(self, sequence: int) -> int:
-        """Where in `entries` that sequence is, if it is within trimmed_to + 1 .. last."""
+        """Return where in `entries` that sequence is, if it is within trimmed_to + 1 .. last."""
         return self.start + sequence - self.trimmed_to - 1
 
     def oldest_in_ram(self) -> int:
@@ -106,7 +106,7 @@ class OriginLog:
         return entry
 
     def take_over(self, other: OriginLog, after: int, frame_bytes: int) -> None:
-        """Go on with the entries of `other` beyond `after`, of so many bytes, which leave it."""
+        """Take over the entries of `other` beyond `after`, which have `frame_bytes` bytes and leave it."""
         assert self.last == after, (self.last, after)
         index = other.index(after + 1)
         self.entries += other.entries[index:]
@@ -143,12 +143,12 @@ class Tail:
 
     @classmethod
     def of(cls, frames: Iterable[bytes]) -> Tail:
-        """Of frames that are all in RAM."""
+        """Return the tail of frames that are all in RAM."""
         return cls([list(frames)])
 
     @property
     def frame_bytes(self) -> int:
-        """Of all frames."""
+        """Return the bytes of all frames."""
         return sum(sum(map(length_of, origin_log)) for origin_log in self._origin_logs)
 
     def __len__(self) -> int:
@@ -168,7 +168,9 @@ class Tail:
             raise UnreadableTailError(str(error)) from None
 
     def readable(self, is_whole: Callable[[bytes], bool]) -> Tail:
-        """Of each origin only what comes after its last frame that cannot be read, or is not whole."""
+        """Return, of each origin, only what comes after its last frame that cannot be read, or is not
+        whole.
+        """
         return Tail(
             [self._after_last_bad(origin_log, is_whole) for origin_log in self._origin_logs], self._store
         )
@@ -265,7 +267,7 @@ class UpdateLog:
         return self.frame_of(origin_log.entries[origin_log.index(sequence)])
 
     def frame_of(self, entry: Entry) -> bytes | None:
-        """What stands for an entry of a lane; None if the store cannot read it."""
+        """Return the frame for an entry of an origin; None if the store cannot read it."""
         if isinstance(entry, bytes):
             return entry
         assert self._store is not None
@@ -325,7 +327,7 @@ class UpdateLog:
         return Tail(origin_logs, self._store)
 
     def release(self) -> None:
-        """The tail is read."""
+        """Note that the tail is read."""
         self._held = None
         if self._store is not None:
             self._store.release()
@@ -333,7 +335,7 @@ class UpdateLog:
     # -- becoming another replica's log
 
     def start(self, origin: Origin, trimmed_to: int) -> None:
-        """In an empty log: what comes of `origin` comes after that."""
+        """Begin, in an empty log, the entries of `origin`: they come after `trimmed_to`."""
         assert origin not in self._origin_logs, origin
         self._origin_logs[origin] = OriginLog(trimmed_to)
 
@@ -342,7 +344,7 @@ class UpdateLog:
         self._origin_logs[origin] = OriginLog(trimmed_to)
 
     def receive(self, origin_log: OriginLog, frame: bytes) -> None:
-        """Take the frame before all those in `lane`, which is to be adopted, or else to be discarded: its
+        """Take the frame before all those in `origin_log`, which will be adopted or else discarded: its
         entries stand there from the newest to the oldest. It counts as held, and goes to the store if RAM is
         over its budget.
         """

@@ -67,7 +67,7 @@ class NextWeights:
 
     def is_sound(self, scanner: SliceScanner, out: Outbound, now: float) -> bool:
         """Return whether the weights that the new ones were made from, all of them, have their digest. If
-        not, people are told, and the next tick's scrub finds it too.
+        not, emit an alert; the next tick's scrub finds it too.
         """
         assert self._made == len(self._state.lattice.coordinates), self._made
         if self._before == self._state.lattice.digest:
@@ -126,7 +126,7 @@ def send_chunk(
 
 
 def count_numbers(numbers: memoryview, *, half: bool) -> int:
-    """Return how many numbers came; PeerError if that is no whole number."""
+    """Return how many numbers came; PeerError if the bytes do not hold whole numbers."""
     count, rest = divmod(len(numbers), 2 if half else 4)
     if rest:
         raise PeerError(RejectCode.RING, f"a chunk of {len(numbers)} bytes does not hold whole numbers")
@@ -154,7 +154,7 @@ class _Lane:
 
 
 class Outgoing:
-    """What one generation has to send to the right neighbour."""
+    """The numbers that a generation has to send to the right neighbour."""
 
     def __init__(self, generation: Generation, out: Outbound) -> None:
         self._generation = generation

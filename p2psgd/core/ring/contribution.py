@@ -1,7 +1,7 @@
-"""What one node gives to a sparse round: updates, made or checked whole, that are not applied yet.
+"""A node's contribution to a sparse round: updates, made or checked whole, that are not applied yet.
 
-They are made once, when the trainer gives them, and stay the same over generations and views: whoever has
-applied the share of a round that this node did not see completed has applied these very bytes.
+They are made once, when the trainer gives them, and stay the same over generations and views: any node that
+has applied the contribution to a round that this node did not see completed has applied these very bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ PARTS_MAX: Final = 4096  # of one share: one for each step size, so no more than
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One update; `body` is that of its UPDATE frame, `words` uint32 (count,) its changes."""
+    """An update of a contribution; `body` is that of its UPDATE frame, `words` uint32 (count,) its
+    changes.
+    """
 
     header: UpdateHeader
     words: NDArray[np.uint32]
@@ -33,7 +35,7 @@ class Part:
 
 
 class OwnContribution:
-    """What this node gives to a round that is not known to be complete: its trainer's updates, until all
+    """This node's contribution to a round that is not known to be complete: its trainer's updates, until all
     members have them. `round` was the next one when it was given; 0: nothing is given.
     """
 

@@ -36,9 +36,9 @@ from p2psgd.wire.ring_messages import (
 
 
 class DenseRound:
-    """One dense round: `number` of the run, `declared` by the left neighbour so far. `others`: how many
-    nodes' shares but this one's are in the sums, once that is known. `empty`: this node gives nothing to it.
-    `unsound`: what is wrong with this node's share, if something is; nothing goes on then.
+    """A dense round: `number` of the run, `declared` by the left neighbour so far. `others`: how many nodes'
+    contributions but this one's are in the sums, once that is known. `empty`: this node gives nothing to it.
+    `unsound`: what is wrong with this node's contribution, if something is; nothing goes on then.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class DenseRound:
 
 class DenseRounds:
     """The rounds of a dense ring. `request_stop`: why the generation could not go on, empty if it can; it has
-    stopped here then, and whoever began it tells the others.
+    stopped here then, and the ring reports that to the others.
     """
 
     def __init__(
@@ -256,7 +256,8 @@ class DenseRounds:
 
     def _catch_up(self, done: int) -> None:
         """Note that the replica is that of after round `done`. If others completed the round into which this
-        node's share went last, its share is in the replica, or was given up with a life of this node.
+        node's contribution went last, it is in the replica, or was given up with an earlier incarnation of
+        this node.
         """
         if done <= self._done:
             return
@@ -315,11 +316,11 @@ class DenseRounds:
         self._outgoing.add(current.number, place, bucket, reduction)
 
     def _give_nothing(self, now: float) -> None:
-        """Put an empty share into a round that the left neighbour has begun, if there is no trainer. But if
-        the trainer was refused because its share is not like the left neighbour's, whoever of the two is
-        wrong, it has a failure timeout to come back: passed on, the other's share would have the next ones
-        refused too. Not a failure timeout each time: an unlike share that no other node refuses would hold
-        the round up for good.
+        """Put an empty contribution into a round that the left neighbour has begun, if there is no trainer.
+        But if the trainer was refused because its contribution is not like the left neighbour's, no matter
+        which of the two is wrong, it has a failure timeout to come back: passed on, the other's contribution
+        would have the next ones refused too. Not a failure timeout each time: an unlike contribution that no
+        other node refuses would hold the round up for good.
         """
         current = self._round
         if current is None or self._active or self._own.all or current.empty:

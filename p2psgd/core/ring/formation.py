@@ -23,7 +23,7 @@ from p2psgd.wire.ring_messages import ROUND_MAX, RingState
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one STATUS, which came at `at`, reported."""
+    """The ring state that a STATUS, which came at `at`, reported."""
 
     state: RingState
     view: int
@@ -31,7 +31,7 @@ class Told:
 
 
 class RingStates:
-    """What all linked peers have reported of the ring."""
+    """The ring states that all linked peers have reported."""
 
     def __init__(self) -> None:
         self._told: dict[Origin, Told] = {}
@@ -165,8 +165,7 @@ class Formation:
 
     def _unlike(self, mine: RingState) -> str:
         """Name the members whose replica differs, or that lack the last sums. A dense round that changed no
-        weight left no trace in the replica: whoever gave to it and does not have its sums is to be given them
-        first.
+        weight left no trace in the replica: a member that gave to it and lacks its sums must get them first.
         """
         states = {each: told.state for each, told in self._ring_states.within(self._cluster.membership.view)}
         busy = [each for each, state in states.items() if state.running]

@@ -41,7 +41,7 @@ class Stream:
 
     @property
     def over(self) -> bool:
-        """Whether all has passed."""
+        """Return whether all has passed."""
         return self.hop == 2 * self._nodes - 2
 
     def rest(self) -> tuple[int, int]:
@@ -50,7 +50,7 @@ class Stream:
         return start + self.at, end
 
     def advance(self, count: int) -> None:
-        """Pass so many of `rest`."""
+        """Pass `count` numbers of `rest`."""
         self.at += count
         self.passed += count
         self._skip()
@@ -93,7 +93,7 @@ Verify = Callable[[int], object]  # PeerError unless this is the CRC-32C that th
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """What is to be sent next: float32, or float16 as they travel."""
+    """The next numbers to send: float32, or float16 as they travel."""
 
     hop: int
     offset: int
@@ -103,7 +103,9 @@ class Piece:
 
 
 class Reduction:
-    """One bucket at one node. `own`: whether this node has a share; None as long as it is to come."""
+    """The reduction of a bucket at one node. `own`: whether this node contributes to it; None until that is
+    known.
+    """
 
     def __init__(
         self,
@@ -139,12 +141,12 @@ class Reduction:
 
     @property
     def whole(self) -> bool:
-        """Whether all sums are here."""
+        """Return whether all sums are here."""
         return self._in.over and self._added.passed == self._to_add
 
     @property
     def sent(self) -> bool:
-        """Whether the right neighbour was sent all."""
+        """Return whether the right neighbour was sent all."""
         return self._out.over
 
     @property
@@ -210,7 +212,7 @@ class Reduction:
             self._add_until(self._added.passed + 2 * (end - start))
 
     def _remember(self, piece: tuple[int, int, int], check: int) -> None:
-        """Keep the CRC-32C of what is to be sent: hop, from, to. Not of small pieces, or a neighbour that
+        """Keep the CRC-32C of numbers to send: hop, from, to. Small pieces are left out, or a neighbour that
         cuts finely could fill the memory with them.
         """
         if piece[2] - piece[1] >= CHECKED_NUMBERS_MIN:
@@ -232,7 +234,7 @@ class Reduction:
     # -- sending
 
     def next_piece(self, numbers_max: int) -> Piece | None:
-        """Return what may be sent now, of at most so many numbers; None if there is nothing."""
+        """Return what may be sent now, at most `numbers_max` numbers of it; None if there is nothing."""
         known = self._first + self._in.passed - self._out.passed
         if self.own is None or self._out.over or known <= 0:
             return None
@@ -273,7 +275,9 @@ class Reduction:
         self._has_added(start, end, check)
 
     def _check_own(self, start: int, end: int) -> int | None:
-        """Return the CRC-32C of this node's share of these numbers, as they are to be sent."""
+        """Return the CRC-32C of this node's contribution to these numbers, as they travel; None if they
+        travel as float16.
+        """
         check, sound = codec.check_numbers(self._shares[start:end])
         self._found(start, end, sound=sound)
         return None if self._half else check
@@ -388,12 +392,12 @@ class Buckets:
 
     @property
     def whole(self) -> bool:
-        """Whether no bucket is to come."""
+        """Return whether no bucket is missing."""
         return self._covered == self._weights or self.of_array
 
     @property
     def of_array(self) -> bool:
-        """Whether the round sums an array and changes no weight."""
+        """Return whether the round sums an array and changes no weight."""
         return bool(self.all) and self.all[0].kind == ARRAY
 
     def add(self, bucket: Bucket) -> None:

@@ -1,11 +1,11 @@
 """The result of a dense round for members that were cut off from it when others completed it.
 
-A round may be complete at one node and not at its neighbour when a generation stops; then nobody goes on
+A round may be complete at one node and not at its neighbour when a generation stops; then no node goes on
 before all have it. The sums of the last completed round lie where they were made until the round after the
 next begins, so any node that has them can give them. What is taken is checked like a snapshot: the weights
-that come out must have the digest that the giver's STATUS tells.
+that come out must have the digest that the giver's STATUS reports.
 
-Whoever lacks more than one round takes a snapshot instead. Who gives is not decided here.
+A node that lacks more than one round takes a snapshot instead. Which node gives is not decided here.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class _Intake:
 
     @property
     def bucket_is_whole(self) -> bool:
-        """Whether the next may be declared."""
+        """Return whether the next bucket may be declared."""
         buckets = self.result.buckets
         return not buckets.all or self.taken == buckets.all[-1].count
 
     def is_of(self, peer: Peer, view: int, generation: int, number: int) -> bool:
-        """Whether a frame of `peer` with this tag belongs to it."""
+        """Return whether a frame of `peer` with this tag belongs to this result."""
         tag = self.giver, self.result.view, self.result.generation, self.result.number
         return tag == (peer.origin, view, generation, number)
 
@@ -158,8 +158,8 @@ class Results:
     # -- taking
 
     def hear_bucket(self, peer: Peer, message: RingBucket, done: int) -> None:
-        """Take in the next bucket of a result that a peer declares; the first begins anew. What is not
-        wanted, or is not what the peer's STATUS tells, is passed over.
+        """Take in the next bucket of a result that a peer declares; the first begins anew. A bucket that is
+        not needed, or not what the peer's STATUS reports, is passed over.
         """
         if message.round != done + 1 or self._node.quarantined or message.contributors < 1:
             return

@@ -114,12 +114,12 @@ class Ring:
 
     @property
     def running(self) -> bool:
-        """Whether a generation is under way here."""
+        """Return whether a generation is under way here."""
         return self.generation is not None
 
     @property
     def state(self) -> RingState:
-        """What the next STATUS reports."""
+        """Return what the next STATUS reports."""
         same = self._view.number == self._cluster.membership.view.number
         return RingState(
             generation=self._number if same else 0,
@@ -130,8 +130,8 @@ class Ring:
         )
 
     def waiting_for(self, now: float) -> str:
-        """Return who is waited for and since when, or why the ring stands still; empty if nothing is to be
-        said.
+        """Return which members the ring waits for and since when, or why it stands still; empty if it does
+        neither.
         """
         had_trainers = self.running or self.rounds.done > 0 or self._ring_states.rounds(self._view) > 0
         if had_trainers and not self._ring_states.active(self._view, mine=self.active):
@@ -190,7 +190,9 @@ class Ring:
 
     @property
     def _log_is_full(self) -> bool:
-        """Whether it is by the last look at it or now: rounds may come faster than looks."""
+        """Return whether the log was full at the last look at it or is full now: rounds may come faster than
+        looks.
+        """
         return self._retention.stalled or self._state.log.pressure >= STALL
 
     # -- what peers say
@@ -417,8 +419,8 @@ class Ring:
     def _sort_members(
         self, generation: Generation, last: int
     ) -> tuple[list[Origin], list[Origin], list[Origin], list[Origin]]:
-        """Return whose trainer has not given to the round after `last`, who lacks `last`, whose word is too
-        old to tell, and who has told nothing.
+        """Return the members whose trainer has not given to the round after `last`, those that lack `last`,
+        those whose last STATUS is too old to decide, and those that have reported nothing.
         """
         late, behind, unsure, untold = [], [], [], []
         fresh = self.since + FRESH_STATUSES * self._cluster.timing.status_s

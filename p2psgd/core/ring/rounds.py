@@ -27,7 +27,7 @@ class RingPhase(enum.Enum):
 
 
 class StopReason(enum.StrEnum):
-    """Why a generation is over at this node; the values are keys of the status."""
+    """Reasons why a generation is over at this node; the values are keys of the status."""
 
     VIEW = "view"  # another view
     LINK = "link"  # a neighbour's link is gone
@@ -73,7 +73,7 @@ class RingLife(Lifecycle[RingPhase]):
 
 @dataclass(slots=True)
 class RingCounters:
-    """Counts since this life of the node began; every one only grows."""
+    """Counts since this incarnation of the node began; every one only grows."""
 
     rounds: int = 0  # completed with this node
     generations: int = 0  # that it took part in
@@ -86,7 +86,7 @@ class RingCounters:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation of the ring: `number` within `view`, from 1; `order`: the members' lives around the
+    """A generation of the ring: `number` within `view`, from 1; `order`: the members' incarnations around the
     ring; `place`: this node's in it.
     """
 
@@ -135,7 +135,9 @@ class Rounds(Protocol):
 
     @property
     def contributed(self) -> bool:
-        """Whether this node's share of the round after `done` is given whole, or an empty one."""
+        """Return whether this node's contribution to the round after `done` is given whole, or an empty
+        one.
+        """
 
     @property
     def missing(self) -> list[Origin]:
@@ -143,8 +145,8 @@ class Rounds(Protocol):
 
     def fits(self, first: int) -> bool:
         """Return whether round `first` may be the next here: this node has not completed it, and does not
-        lack the sums of the one before if it gave to that. Whoever began may have heard too long ago where
-        this node stands.
+        lack the sums of the one before if it gave to that. The node that began it may know an old state of
+        this node.
         """
 
     def begin(self, generation: Generation, first: int, now: float) -> None:

@@ -41,7 +41,7 @@ EMPTY_ROUNDS_MAX: Final = 1 << 16  # of those restored: built-in trainers take 2
 
 @dataclass(slots=True)
 class _Given:
-    """What has come of one member's share, in order."""
+    """The parts of a member's contribution so far, in order."""
 
     expected: int
     parts: list[Part] = field(default_factory=list)

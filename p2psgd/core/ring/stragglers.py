@@ -25,7 +25,7 @@ UNREADY_TIMEOUTS: Final = 12  # a snapshot takes its time
 
 
 class StragglerVotes:
-    """One replica's votes against members that hold the ring back; `look` several times a second."""
+    """A replica's votes against members that hold the ring back; `look` several times a second."""
 
     def __init__(
         self, cluster: Cluster, *, node: Node, ring_states: RingStates, formation: Formation
@@ -37,8 +37,8 @@ class StragglerVotes:
         self._since: dict[tuple[Hashable, ...], float] = {}  # what is the matter, and since when
 
     def look(self, mine: RingState, missing: list[Origin], now: float) -> dict[Origin, str]:
-        """Return the members that hold the ring back, and in which words; `missing`: whose share of the round
-        under way has not come.
+        """Return the members that hold the ring back, and in which words; `missing`: the members whose
+        contribution to the round under way has not come.
         """
         timing = self._cluster.timing
         matters = self._matters(mine, missing)
@@ -60,7 +60,7 @@ class StragglerVotes:
         return late if len(self._cluster.membership.view.members) - len(late) >= 2 else {}
 
     def _matters(self, mine: RingState, missing: list[Origin]) -> dict[tuple[Hashable, ...], str]:
-        """Return what is the matter with whom, the worst first."""
+        """Return what holds the ring up, by kind and member, the worst first."""
         view = self._cluster.membership.view
         matters: dict[tuple[Hashable, ...], str] = {}
         if (
@@ -90,8 +90,8 @@ class StragglerVotes:
     def _add_late_shares(
         self, matters: dict[tuple[Hashable, ...], str], mine: RingState, missing: list[Origin]
     ) -> None:
-        """Add those whose share is late, if most have given theirs: else the pace is that of the others, and
-        this node is quick.
+        """Add the members whose contribution is late, if most have given theirs: else the pace is that of the
+        others, and this node is quick.
         """
         view, number = self._cluster.membership.view, mine.round + 1
         late = []
@@ -106,7 +106,7 @@ class StragglerVotes:
             matters |= {("share", member, view.number, number): words for member in late}
 
     def _heard(self, member: Origin) -> float:
-        """Return when there was news of it last, by whomever."""
+        """Return when there was news of a member last, from itself or through others."""
         peer = self._cluster.peers.get(member)
         direct = float("-inf") if peer is None else peer.last_seen
         return max(direct, self._cluster.acks.heard(member))
@@ -124,7 +124,7 @@ Rows = dict[Origin, tuple[int, int]]  # by origin, sequence and digest
 
 
 class ResultServer:
-    """One replica's service of the last result; `serve` while idle, several times a second."""
+    """A replica's service of the last result; `serve` while idle, several times a second."""
 
     def __init__(self, cluster: Cluster, state: State, *, ring_states: RingStates, rounds: Rounds) -> None:
         self._cluster = cluster
@@ -140,7 +140,7 @@ class ResultServer:
         self._after, self._since = self._rows(), None
 
     def completed(self) -> None:
-        """Note one more round."""
+        """Note that another round is complete."""
         self._before, self._after = self._after, self._rows()
 
     def _rows(self) -> Rows:
