@@ -40,7 +40,7 @@ class Samples(Protocol):
 
 
 class ArraySamples:
-    """Samples held as one float32 array; checked by whoever loaded it."""
+    """Samples held as one float32 array; the function that loads it has checked it."""
 
     def __init__(self, values: NDArray[np.float32], labels: Labels) -> None:
         self._values = values  # (n, inputs)
@@ -59,7 +59,7 @@ class ArraySamples:
         np.take(self._values, rows, axis=0, out=batch, mode="clip")
 
     def join(self, others: list[ArraySamples]) -> ArraySamples:
-        """These and those after them."""
+        """Return these samples and, after them, those of the others."""
         parts = [self, *others]
         return ArraySamples(
             np.concatenate([part._values for part in parts]), np.concatenate([part._labels for part in parts])
@@ -288,7 +288,7 @@ ARRAYS: Final = ("mel", "phone", "third", "utterance_start")
 
 
 def is_speech(folder: Path) -> bool:
-    """Whether it is a folder with training speech."""
+    """Return whether it is a folder with training speech."""
     return folder.is_dir() and any(folder.glob("speech_train*.npz"))
 
 
@@ -344,7 +344,9 @@ class Dataset:
 
 
 def load_data_of(recipe: Recipe) -> Dataset:
-    """What a recipe trains on; UsageError if that cannot be had, or cannot be used in its mode."""
+    """Load the data that a recipe trains on; UsageError if they cannot be had, or cannot be used in its
+    mode.
+    """
     ring = recipe.run.trains.ring
     if ring and is_url(recipe.data):
         raise UsageError(
@@ -382,7 +384,7 @@ def _checked(path: Path, train: Samples, test: Samples) -> Dataset:
 
 
 def is_sharded(data: str) -> bool:
-    """Whether nodes share these data out shard by shard."""
+    """Return whether nodes share these data out shard by shard."""
     return is_url(data) or (Path(data) / LIST_NAME).is_file()
 
 

@@ -48,10 +48,10 @@ class Backend(Protocol):
 
     @property
     def make_compute(self) -> MakeCompute:
-        """What a link needs for such arrays."""
+        """Return what a link needs for such arrays."""
 
     def feed(self, samples: Samples, batch_max: int) -> Feed:
-        """Of these samples, up to `batch_max` of them at a time."""
+        """Return a feed of these samples, up to `batch_max` of them at a time."""
 
 
 class HostFeed:
@@ -76,7 +76,7 @@ class HostBackend:
     make_compute: MakeCompute = HostCompute
 
     def feed(self, samples: Samples, batch_max: int) -> HostFeed:
-        """Of these samples."""
+        """Return a feed of these samples, up to `batch_max` of them at a time."""
         return HostFeed(samples, batch_max)
 
 
@@ -132,7 +132,7 @@ def loss_and_accuracy(
 
 
 class Gradients:
-    """Of a recipe's net on a recipe's samples; all arrays of weights are the backend's."""
+    """Computes gradients of a recipe's net on a recipe's samples; all arrays of weights are the backend's."""
 
     def __init__(self, recipe: Recipe, dataset: Dataset, times: StepTimes, backend: Backend = HOST) -> None:
         self.shape = net_shape(recipe, dataset)
@@ -146,7 +146,7 @@ class Gradients:
             self._order = Order(len(dataset.train.labels), recipe.seed)
 
     def turn_to(self, samples: Samples) -> None:
-        """From now on positions are rows of these, a shard's."""
+        """Use these samples, a shard's, from now on: positions are their rows."""
         self._feed = self._backend.feed(samples, self._batch)
 
     def take(
@@ -213,7 +213,7 @@ class SparseSending:
         return self._step_size.tau
 
     def restore(self, tau: float) -> None:
-        """Go on from what `tau` was in an earlier life."""
+        """Go on from the `tau` of an earlier trainer."""
         self._step_size.restore(tau)
 
     def send(self, gradient: Vector, rate: float) -> None:

@@ -3,8 +3,8 @@
 All parameters are views into one flat float32 vector, in the order of the tensors, because that is what the
 link holds and what an update's indices count through. The gradient is written into views of another such
 vector, and every array that a mini-batch needs is made once, so that a step allocates nothing worth naming.
-The net keeps no weights of its own: whoever calls it says which. It computes with numpy, or with any module
-that has the same functions, such as CuPy, on arrays of that module's.
+The net keeps no weights of its own: its caller passes them. It computes with numpy, or with any module that
+has the same functions, such as CuPy, on arrays of that module's.
 
 A layer's weights are (out, in), a row being the weights into one unit. In an update neighbours are then
 weights into the same unit, which share the sign of that unit's error where the inputs are never negative, and
@@ -30,7 +30,7 @@ Labels = NDArray[np.int32]
 
 
 class Activation(enum.Enum):
-    """What a hidden layer does to its sums."""
+    """Functions that a hidden layer can apply to its sums."""
 
     RELU = "relu"
     SIGMOID = "sigmoid"
@@ -65,7 +65,7 @@ class Shape:
 
 
 def tensor_names(layers: int) -> list[str]:
-    """Names of the tensors of a net with so many layers, in their order in the flat vector."""
+    """Return the names of the tensors of a net with this many layers, in their order in the flat vector."""
     return [name for number in range(1, layers + 1) for name in layer_tensors(number)]
 
 
@@ -75,7 +75,7 @@ def layer_tensors(number: int) -> tuple[str, str]:
 
 
 def flat(tensors: Mapping[str, Vector]) -> Vector:
-    """All of their numbers, (P,), in their order."""
+    """Return the numbers of all tensors, (P,), in their order."""
     return np.concatenate([tensor.ravel() for tensor in tensors.values()])
 
 

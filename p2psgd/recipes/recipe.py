@@ -30,7 +30,9 @@ RECIPES = Path(__file__).parent
 
 
 def _tuple(widths: object) -> object:
-    """TOML has lists only; anything that is no list stays as it is and is refused by the type."""
+    """Return a list as a tuple, since TOML has lists only; anything else stays as it is and is refused by the
+    type.
+    """
     return tuple(widths) if isinstance(widths, list) else widths
 
 
@@ -43,7 +45,7 @@ DENSITY_RANGE = "a number above 0 and at most 0.25 (the fraction of the weights 
 
 
 class RunTable(BaseModel):
-    """What the nodes of the run agree on beside the training itself."""
+    """The settings that the nodes of a run agree on beside the training itself."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -53,25 +55,25 @@ class RunTable(BaseModel):
 
     @property
     def trains(self) -> Mode:
-        """Mode and payload as one; a ring's payload is sparse unless it is given."""
+        """Return mode and payload as one; a ring's payload is sparse unless it is given."""
         return Mode(self.payload or "sparse") if self.mode == "ring" else Mode()
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the command line says in the place of a recipe's [run]; None: nothing."""
+    """The values that the command line gives in the place of a recipe's [run]; None: nothing."""
 
     mode: str | None = None
     payload: str | None = None
 
     @property
     def given(self) -> dict[str, str]:
-        """What was said, by key."""
+        """Return the values given, by key."""
         return {key: str(value) for key, value in asdict(self).items() if value is not None}
 
     @property
     def options(self) -> list[str]:
-        """The same as words of a command line."""
+        """Return the values given as words of a command line."""
         return [word for key, value in self.given.items() for word in (f"--{key}", value)]
 
 
@@ -79,7 +81,7 @@ NOTHING_TOLD = Told()
 
 
 class Recipe(BaseModel):
-    """One training; each description says, for the refusal of a bad value, what a good one is."""
+    """A training; each description states, for the refusal of a bad value, what a good one is."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -128,13 +130,13 @@ class Recipe(BaseModel):
 
     @property
     def quantum(self) -> float:
-        """All weights are whole multiples of this power of two."""
+        """Return the power of two that all weights are whole multiples of."""
         return 2.0**self.quantum_log2
 
     @property
     def unused(self) -> str:
-        """Which of its keys mean nothing in its mode and why, as a sentence; empty if all mean something, or
-        if another mode than the recipe's own was asked for, which they may be for.
+        """Return a sentence on which of its keys mean nothing in its mode and why; empty if all mean
+        something, or if another mode than the recipe's own was asked for, which they may be for.
         """
         if self._mode_told or not self.run.trains.dense:
             return ""
@@ -178,8 +180,8 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
     """Read a built-in recipe by its name, or a TOML file; a relative `data` path counts from that file's
     folder.
 
-    What `told` says takes the place of what the recipe says below [run]; "async" does so with the payload of
-    a ring too. Raises UsageError with one sentence when the recipe cannot be read or is not valid.
+    The values in `told` take the place of the recipe's below [run]; "async" also takes the place of a ring's
+    payload. Raises UsageError with one sentence when the recipe cannot be read or is not valid.
     """
     built_in = str(name_or_path) in built_in_recipes()
     path = RECIPES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
@@ -229,7 +231,7 @@ def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe
 
 
 def _tell_run(keys: Keys, told: dict[str, str]) -> None:
-    """Let what the command line told count, in `keys` as they were read from the file."""
+    """Put what the command line gave in the place of the values in `keys` as they were read from the file."""
     run = keys.get("run", {})
     if not told or not isinstance(run, dict):
         return

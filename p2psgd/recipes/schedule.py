@@ -1,4 +1,4 @@
-"""Which samples a mini-batch or a round uses, and how long a run is."""
+"""Decides which samples a mini-batch or a round uses, and how long a run is."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class Walk:
 
     @property
     def own_warm_steps(self) -> int:
-        """How many of the first steps of this rank belong to the warm start."""
+        """Return how many of the first steps of this rank belong to the warm start."""
         return self.warm_steps if self.rank == 0 else 0
 
     @property
     def steps(self) -> int | None:
-        """How many steps this rank has in all, the last one possibly short; None without an end."""
+        """Return how many steps this rank has in all, the last one possibly short; None without an end."""
         if self.positions is None:
             return None
         return self.own_warm_steps + -(-self._dealt // self.batch)
 
     @property
     def _dealt(self) -> int:
-        """How many positions after the warm start fall to this rank."""
+        """Return how many positions after the warm start fall to this rank."""
         assert self.positions is not None
         return max(0, -(-(self.positions - self._first_dealt) // self.world_size))
 
@@ -84,7 +84,7 @@ class Walk:
         return positions if self.positions is None else positions[positions < self.positions]
 
     def samples_before(self, step: int) -> int:
-        """How many samples this rank has used in its first `step` steps."""
+        """Return how many samples this rank has used in its first `step` steps."""
         used = step * self.batch
         if self.positions is None:
             return used
@@ -150,8 +150,7 @@ UNENDING = 2**40  # mini-batches; the warm start of a run by time, until the tim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPart:
-    """What one trainer does of a run: its part of the samples, and for how long if not by the recipe's
-    epochs.
+    """A trainer's part of a run: its part of the samples, and for how long if not by the recipe's epochs.
 
     `rank` of `world_size`; `steps`: steps of this node, or rounds of a ring, the warm start's
     among them. UsageError when a number is out of range.
@@ -206,7 +205,7 @@ class Plan:
         return steps >= self.steps
 
     def epoch(self, position: int, *, elapsed_s: float) -> float:
-        """How far the recipe's schedule is at this position of the walk, 0 to the recipe's epochs."""
+        """Return how far the recipe's schedule is at this position of the walk, 0 to the recipe's epochs."""
         done = elapsed_s / self.seconds if self.seconds is not None else position / self._positions
         return self._recipe.epochs * min(NEARLY_DONE, done)
 
@@ -269,7 +268,7 @@ class RoundPlan:
         self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, warm, positions)
 
     def settle_warm_start(self, rounds: int) -> None:
-        """In a run by time: the warm start was so many rounds; elsewhere it is settled."""
+        """Set the rounds of the warm start in a run by time; elsewhere they are settled."""
         if self.walk.warm_steps == UNENDING:
             self.walk = dataclasses.replace(self.walk, warm_steps=rounds)
 
@@ -279,7 +278,7 @@ class RoundPlan:
             self.settle_warm_start(number - 1)
 
     def warm(self, number: int) -> bool:
-        """Whether rank 0 alone trains in this round."""
+        """Return whether rank 0 alone trains in this round."""
         return number <= self.walk.warm_steps
 
     def positions(self, number: int) -> Indices:
@@ -290,14 +289,14 @@ class RoundPlan:
         return walk.at(number - 1 - walk.warm_steps) if not self.warm(number) else walk.at(0)[:0]
 
     def over(self, number: int, *, elapsed_s: float) -> bool:
-        """Whether this round is no longer part of the run."""
+        """Return whether this round is no longer part of the run."""
         if self._seconds is not None:
             return elapsed_s >= self._seconds
         assert self.rounds is not None
         return number > self.rounds
 
     def epoch(self, number: int, *, elapsed_s: float) -> float:
-        """How far the recipe's schedule is in this round, the same for all ranks: 0 to its epochs."""
+        """Return how far the recipe's schedule is in this round, the same for all ranks: 0 to its epochs."""
         if self._seconds is not None:
             done = elapsed_s / self._seconds
         else:

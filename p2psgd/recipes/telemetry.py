@@ -27,7 +27,7 @@ WAIT_MIN_NS = 50_000  # less is the looking itself
 
 
 class Part(enum.StrEnum):
-    """What a piece of a step counts as."""
+    """Kinds of work that a piece of a step counts as."""
 
     COMPUTING = "computing"
     WAITING = "waiting"  # for others
@@ -94,14 +94,14 @@ class StepTimes:
 
     @property
     def split(self) -> Split:
-        """Of all steps so far."""
+        """Return the split of the time of all steps so far."""
         others = [self._parts_ns[part] for part in (Part.WAITING, Part.ADDING, Part.SENDING)]
         own = [self._total_ns - sum(others), *others]
         return Split(self._steps, *(spent * NS for spent in own), *self._daemon)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """One whole step; what is in no `part` of it counts as computing."""
+        """Time a whole step; what is in no `part` of it counts as computing."""
         daemon = self._daemon_s()
         begin = self.clock_ns()
         yield
@@ -119,7 +119,7 @@ class StepTimes:
 
     @contextmanager
     def outside_steps(self, name: str) -> Iterator[None]:
-        """Something that is no part of any step, for the trace alone."""
+        """Trace something that happens outside all steps; it is counted nowhere else."""
         begin = self.clock_ns()
         yield
         if self._trace is not None:
@@ -136,7 +136,7 @@ class StepTimes:
         return self._link.waited_s
 
     def count(self, piece: Piece, end: int, waited_s: float) -> None:
-        """A piece has come to its end, in which the link has waited so long."""
+        """Count a piece at its end, in which the link has waited for `waited_s` seconds."""
         part, begin, waited = piece.part, piece.begin, 0
         if part is Part.ADDING or part is Part.SENDING:
             waited = min(end - begin, round(waited_s / NS))
@@ -183,7 +183,8 @@ class Progress:
         *,
         more: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
-        """`samples` were used by earlier lives of this trainer, whose mean `loss` the mean goes on from.
+        """Go on after the `samples` that earlier trainers of this node used, and from their running mean
+        `loss`.
 
         `more()` makes further figures of a report.
         """

@@ -39,7 +39,7 @@ KEPT_BY = "p2psgd train, 1"  # which script's state it is, and its version
 
 @dataclass(frozen=True, kw_only=True)
 class KeptState:
-    """As of the last step; None: not known."""
+    """The state that a script keeps, as of the last step; None: not known."""
 
     steps: int
     elapsed_s: float = 0.0  # of a run by time
@@ -56,7 +56,7 @@ class KeptState:
 
 
 def read_kept(restored: Mapping[str, Any] | None) -> KeptState | None:
-    """What an earlier life kept; None if nobody did, or another script."""
+    """Return what an earlier trainer kept; None if none did, or if another script did."""
     if restored is None or restored.get("by") != KEPT_BY:
         return None
     return KeptState(**{name: value for name, value in restored.items() if name != "by"})
@@ -75,7 +75,7 @@ LOOK_EVERY_S = 0.25  # how soon a wait notices a signal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingContext:
-    """What a training runs with, besides recipe, data and link.
+    """The things that a training runs with, besides recipe, data and link.
 
     `backend` computes gradients; the link's arrays are of its kind. `interrupted` is asked between
     mini-batches. `elapsed_s` of a run by time have passed before.
@@ -92,7 +92,7 @@ PlanType = TypeVar("PlanType", bound=Plan | RoundPlan)
 
 
 class RecipeTraining(abc.ABC, Generic[PlanType]):
-    """Of one life of a trainer, which goes on where an earlier one ended."""
+    """A training by one trainer, which goes on where an earlier trainer ended."""
 
     def __init__(
         self,
@@ -135,14 +135,14 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
 
     @abc.abstractmethod
     def _epoch(self, number: int, elapsed_s: float) -> float:
-        """How far the recipe's schedule is at a mini-batch or round, from 1: 0 to its epochs."""
+        """Return how far the recipe's schedule is at a mini-batch or round, from 1: 0 to its epochs."""
 
     def _passed_s(self, context: TrainingContext, kept: KeptState | None) -> float:
-        """How much of a run by time was over before this life."""
+        """Return how many seconds of a run by time were over before this trainer started."""
         return max(context.elapsed_s, kept.elapsed_s if kept else 0.0)
 
     def _keep(self) -> dict[str, Any]:
-        """What a later life goes on from, as of the last step."""
+        """Return what a later trainer goes on from, as of the last step."""
         sending = self._sending
         return KeptState(
             steps=self._link.steps,
@@ -228,7 +228,9 @@ class RingTraining(RecipeTraining[RoundPlan]):
         self._progress.ends(None if self._interrupted() else self._test_accuracy())
 
     def _passed_s(self, context: TrainingContext, kept: KeptState | None) -> float:
-        """By the clock of the life before: the wait for the first round is no part of that."""
+        """Return the seconds by the clock of the trainer before: the wait for the first round does not
+        count.
+        """
         if kept is None or kept.kept_at is None:
             return super()._passed_s(context, kept)
         return kept.elapsed_s + max(0.0, time.time() - kept.kept_at)
@@ -244,7 +246,9 @@ class RingTraining(RecipeTraining[RoundPlan]):
             pass
 
     def _receive(self) -> int:
-        """What the round has brought; nothing, at once, if the end was asked for before it was complete."""
+        """Receive the round's updates and return how many; 0, at once, if the end was asked for before the
+        round was complete.
+        """
         return 0 if self._stopped() else self._link.receive()
 
     def _follow(self, number: int) -> None:
@@ -262,7 +266,7 @@ class RingTraining(RecipeTraining[RoundPlan]):
             time.sleep(EMPTY_ROUND_S)
 
     def _take_part(self, number: int, positions: Indices) -> None:
-        """One mini-batch, and its round."""
+        """Train on one mini-batch, and take part in its round."""
         link = self._link
         elapsed_s = self._elapsed_s()
         with self._times.step(f"round {number}"):
@@ -367,7 +371,9 @@ class Training(RecipeTraining[Plan]):
         self._train_on(positions, float(positions[0] / walk.samples))
 
     def _settle_warm_start(self) -> None:
-        """Of rank 0, before it takes the samples of a mini-batch: they may be dealt out from here on."""
+        """Settle the warm start, on rank 0, before it takes the samples of a mini-batch: they may be dealt
+        out from here on.
+        """
         plan, done = self._plan, self._link.steps
         if plan.walk.rank or plan.walk.warm_steps != UNENDING:
             return
@@ -375,7 +381,7 @@ class Training(RecipeTraining[Plan]):
             plan.settle_warm_start(done)
 
     def _train_on(self, positions: Indices, through: float) -> None:
-        """One mini-batch of these samples, which lies so far in the data."""
+        """Train on one mini-batch of these samples, which lies `through` epochs into the data."""
         link = self._link
         number = link.steps + 1
         with self._times.step(f"step {number}"):
@@ -401,7 +407,7 @@ UNLIMITED: Final = 2**20 - 1  # epochs of a run by steps or by time
 
 
 class StreamedPlan(Plan):
-    """How long a run on shards is: `samples` in all of them."""
+    """The length of a run on shards, with `samples` in all of them."""
 
     def __init__(self, recipe: Recipe, samples: int, part: RunPart) -> None:
         super().__init__(recipe, samples, part)
@@ -410,7 +416,7 @@ class StreamedPlan(Plan):
 
     @property
     def epochs(self) -> int:
-        """At most so many."""
+        """Return the most epochs that the run may use."""
         return self._recipe.epochs if self._steps is None and self.seconds is None else UNLIMITED
 
     def over(self, *, steps: int, elapsed_s: float) -> bool:
@@ -420,7 +426,9 @@ class StreamedPlan(Plan):
         return super().over(steps=steps, elapsed_s=elapsed_s)
 
     def progress(self, through: float, *, steps: int, elapsed_s: float) -> float:
-        """How far the recipe's schedule is, 0 to its epochs; `through` the data the nodes are, in epochs."""
+        """Return how far the recipe's schedule is, 0 to its epochs; the nodes are `through` epochs into the
+        data.
+        """
         if self.seconds is not None:
             done = elapsed_s / self.seconds
         elif self._steps is not None:
@@ -431,7 +439,7 @@ class StreamedPlan(Plan):
 
 
 class StreamedTraining(Training):
-    """Of one life of a trainer."""
+    """A training on shards by one trainer."""
 
     _plan: StreamedPlan
 
@@ -462,7 +470,7 @@ class StreamedTraining(Training):
         self._end()
 
     def _train_on_shard(self, use: Use) -> bool:
-        """All of it; False if the end has come before."""
+        """Train on the whole shard; False if the end has come before."""
         samples = samples_of(use.shard, use.arrays, "train")
         self._gradients.turn_to(samples)
         order = shuffled(use, self._recipe.seed)
