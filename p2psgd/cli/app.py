@@ -218,7 +218,9 @@ TYPER_INTERRUPTED: Final = 130  # what it makes of Ctrl+C in a command that does
 
 
 def main() -> NoReturn:
-    """Entry point: one sentence on standard error and an exit code for everything a person can mend."""
+    """Run the command line: one sentence on standard error and an exit code for everything a person can
+    fix.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: names may have any letters
     try:

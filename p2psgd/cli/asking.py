@@ -117,7 +117,7 @@ def events(
 
 
 def render_event(event: Event) -> str:
-    """One line for people: time, kind, the peer it is about, the sentence."""
+    """Return an event as one line for people: time, kind, the peer it is about, the sentence."""
     who = f"{printable(event['node'])}: " if event.get("node", "") not in event["words"] else ""
     when = printable(event["time"])[:19].replace("T", " ")
     return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"

@@ -70,7 +70,7 @@ def render_list(entries: Sequence[Entry]) -> str:
 
 
 def _updates(meta: CheckpointMeta) -> int:
-    """Of all origins; in a dense ring, which has none, rounds."""
+    """Return the updates of all origins; in a dense ring, which has none, the rounds."""
     return sum(map(count_applied, meta.frontier))
 
 

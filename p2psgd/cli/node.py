@@ -224,7 +224,7 @@ def show(
 
 
 def _check(options: NodeOptions) -> None:
-    """What a node looks at before it listens; UsageError as from there."""
+    """Check what a node checks before it listens; raises UsageError as the node does."""
     from p2psgd.net.hosts import read_hosts
     from p2psgd.net.listen import check_exposure
     from p2psgd.node.tls import NodeTls

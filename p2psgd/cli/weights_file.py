@@ -119,7 +119,7 @@ def write_tensors(path: Path, weights: Weights) -> None:
 
 
 def _write_npz(file: BinaryIO, weights: Weights) -> None:
-    """As numpy.savez does, which takes no array of the name `file`."""
+    """Write a .npz as numpy.savez does, which takes no array of the name `file`."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, values in weights.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

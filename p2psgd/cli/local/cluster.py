@@ -138,7 +138,7 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class LocalDaemon:
-    """One daemon process; it may have ended, which `exit_code` and `ending` tell."""
+    """A daemon process; it may have ended, which `exit_code` and `ending` show."""
 
     def __init__(self, name: str, directory: Path, process: subprocess.Popen[bytes]) -> None:
         self.name = name
@@ -152,7 +152,7 @@ class LocalDaemon:
 
     @property
     def ending(self) -> str:
-        """How the daemon ended, in words: `killed by signal 9`, `ended with exit code 70`."""
+        """Return in words how the daemon ended: `killed by signal 9`, `ended with exit code 70`."""
         code = self.exit_code
         if code is None:
             return "still running"
@@ -303,7 +303,7 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked the run to stop."""
+        """Return whether somebody asked the run to stop."""
         return self._count > 0
 
     def __enter__(self) -> Interruption:

@@ -1,4 +1,4 @@
-"""What one local run is to do, checked before the first process starts.
+"""Plans a local run, and checks the plan before the first process starts.
 
 A mistake in the command line, the recipe, the data or a path is one sentence here, instead of N daemons that
 each fail in a log file of their own.

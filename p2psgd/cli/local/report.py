@@ -1,4 +1,4 @@
-"""What a local run reports: a display while it runs, a summary and a report at its end."""
+"""Reports a local run: a display while it runs, a summary and a report at its end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Report = dict[str, Any]  # plain values, as JSON has them
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a local run ended."""
+    """The way in which a local run ended."""
 
     statuses: Sequence[NodeStatus]  # one per node, the last one heard, in the order of the shares
     wall_s: float

@@ -150,7 +150,7 @@ class Watch:
 
     @property
     def run(self) -> RunStatus | None:
-        """What the live nodes say about their run; None when none of them knows one."""
+        """Return what the live nodes report about their run; None when none of them knows one."""
         return next((run for daemon in self.live if (run := self._status(daemon.name).run)), None)
 
     def statuses(self) -> list[NodeStatus]:
@@ -274,7 +274,7 @@ def run_local(plan: Plan, console: Console) -> ExitCode:
 
 
 class LocalRun:
-    """One run of a plan, from the first process to the summary."""
+    """A run of a plan, from the first process to the summary."""
 
     def __init__(self, plan: Plan, cluster: Cluster, interruption: Interruption, console: Console) -> None:
         self._plan = plan

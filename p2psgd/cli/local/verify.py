@@ -46,7 +46,7 @@ class NodeReplica:
 
     @property
     def run(self) -> tuple[str, int]:
-        """What two replicas of one run have in common."""
+        """Return what two replicas of one run have in common."""
         return self.mode, self.quantum_log2
 
     def name_value(self, index: int) -> str:
@@ -57,7 +57,7 @@ class NodeReplica:
 
     @property
     def unit(self) -> str:
-        """What stands behind `name_value`."""
+        """Return the unit that follows the result of `name_value`."""
         return "" if parse_mode(self.mode).dense else " quanta"
 
 
@@ -70,7 +70,7 @@ class Proof:
 
     @property
     def identical(self) -> bool:
-        """Whether all replicas are the same bytes, and every digest is theirs."""
+        """Return whether all replicas are the same bytes, and every digest is theirs."""
         return len(self.groups) == 1 and not self.wrong_digests
 
     @property
@@ -80,7 +80,7 @@ class Proof:
 
     @property
     def findings(self) -> list[str]:
-        """What is wrong, in sentences; nothing when the replicas are identical."""
+        """Return what is wrong, in sentences; nothing when the replicas are identical."""
         sentences = list(self.wrong_digests)
         for group in self.groups[1:]:
             sentences.append(_difference(self.groups[0], group))
@@ -138,7 +138,7 @@ RING: Origin = (f"{0:016x}", 0)  # whose one row stands for all rounds of a dens
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How many updates of each origin a node has applied, and what people call these origins."""
+    """The number of updates of each origin that a node has applied, and the origins' names for people."""
 
     applied: Mapping[Origin, int]
     names: Mapping[Origin, str]
@@ -190,9 +190,9 @@ class Convergence:
 
     @property
     def reached(self) -> bool:
-        """Whether two looks in a row found the same frontier everywhere."""
+        """Return whether two looks in a row found the same frontier everywhere."""
         return self._equal_looks >= 2
 
     def stalled(self, now: float) -> bool:
-        """Whether nothing has moved for the limit."""
+        """Return whether nothing has moved for the limit."""
         return not self.reached and now - self._moved >= self._limit_s
