@@ -101,7 +101,7 @@ class Dealing:
         return Deal(shard, int(used[shard]) + 1, begins=1 - holders)
 
     def held_for(self, seconds: float) -> None:
-        """This node has used a shard so long after it had taken it."""
+        """Note how many seconds this node held a shard before it had used it."""
         self._hold_s = max(self._hold_s, seconds)
 
     def _look(self, held: Counts, used: Counts, now: float) -> None:
