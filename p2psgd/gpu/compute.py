@@ -1,7 +1,6 @@
-"""Weights and residual on a CUDA device: what a link of p2psgd.gpu.attach has (client/compute.py).
+"""Holds weights and residual on a CUDA device, for a link of p2psgd.gpu.attach (client/compute.py).
 
-Everything is ordered on the stream that is current at each call: deltas are to be made and weights to be read
-on that one.
+Everything is ordered on the stream that is current at each call: make deltas and read weights on that one.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class DeviceCompute:
     def pass_over(
         self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
     ) -> list[PassResult]:
-        """The residual of the next publication, and what is to be sent."""
+        """Compute the residual of the next publication, and return what to send."""
         assert self._residual is not None, "there is none in a dense ring"
         self._found = self._residual.pass_over(delta, chains, meanwhile)
         return [found for found, _ in self._found]
@@ -130,7 +129,9 @@ class DeviceCompute:
             self._memory.keep_residual(self._residual.copy())
 
     def close(self) -> None:
-        """Copy the residual for the next trainer; a device that fails is told, and leaves the copy before."""
+        """Copy the residual for the next trainer; a device that fails is reported, and leaves the copy
+        before.
+        """
         try:
             cupy.cuda.Device().synchronize()
             if self._residual is not None:

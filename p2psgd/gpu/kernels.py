@@ -163,8 +163,9 @@ class Kernels:
             )
 
     def digest(self, weights: Any, *, quantum_log2: int | None, key: int, stream: Any = None) -> int:
-        """codec.digest_coordinates of the coordinates of these weights, float32 (P,): of weights / quantum,
-        where one that is no multiple of it counts as -2**31, or (None) of their bits. Waits for the stream.
+        """Return codec.digest_coordinates of the coordinates of these weights, float32 (P,): of weights /
+        quantum, where a weight that is not a multiple of it counts as -2**31, or (None) of their bits. Waits
+        for the stream.
         """
         count = _length(weights, "weights", np.float32)
         with cupy.cuda.get_current_stream() if stream is None else stream:

@@ -49,7 +49,9 @@ class Stage:
         return self._host[HEAD_WORDS:]
 
     def copy(self, counts: list[int], amounts: list[float], stream: Any) -> tuple[Any, Any, Any]:
-        """Have so many words of each update copied; words, offsets and amounts as they will be there."""
+        """Have `counts[i]` words of update i copied; return words, offsets and amounts as they will be on the
+        device.
+        """
         updates, words = len(counts), sum(counts)
         self._host[: updates + 1] = list(accumulate(counts, initial=0))
         begin = BATCH_UPDATES_MAX + 1
