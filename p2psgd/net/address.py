@@ -18,8 +18,8 @@ from p2psgd.wire.messages import plain_ip
 # ----------------------------------------------------------------------------
 # Questions to the system's resolver, each in a daemon thread: one for each name, and a few at a time.
 #
-# A question goes on when nobody waits for it any more, so questions to a resolver that does not answer would
-# pile up: whoever asks the same again meanwhile waits for the same answer.
+# A question goes on when no caller waits for it any more, so questions to a resolver that does not answer
+# would pile up. A caller that asks the same meanwhile waits for the same answer.
 
 
 THREADS_MAX: Final = 8  # of one loop; other questions wait for their turn
@@ -28,7 +28,7 @@ _Infos = list[Any]
 
 
 class _Questions:
-    """Of one loop: what the system has been asked and has not answered yet."""
+    """The questions of one event loop that the system has been asked and has not answered yet."""
 
     def __init__(self) -> None:
         self.open: dict[tuple[str, int], asyncio.Task[_Infos]] = {}
@@ -56,13 +56,14 @@ _by_loop: Final = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Question
 
 
 def questions() -> _Questions:
-    """Those of the running loop."""
+    """Return the questions of the running loop."""
     return _by_loop.setdefault(asyncio.get_running_loop(), _Questions())
 
 
 def ask_infos(host: str, port: int) -> asyncio.Task[_Infos]:
-    """What socket.getaddrinfo returns for TCP, or raises: OSError, UnicodeError. Others may wait for it too:
-    it is to be waited for, not cancelled.
+    """Start the look-up of a host and port, or join the one under way. The task returns what
+    socket.getaddrinfo returns for TCP, or raises OSError or UnicodeError. Other callers may wait for it too,
+    so wait for it and do not cancel it.
     """
     return questions().ask(host, port)
 
@@ -87,7 +88,7 @@ class Address:
 
 
 def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT) -> Address:
-    """`host`, `host:port`, `[ipv6]` or `[ipv6]:port`; ValueError with a sentence otherwise."""
+    """Parse `host`, `host:port`, `[ipv6]` or `[ipv6]:port`; ValueError with a sentence otherwise."""
     match = re.fullmatch(
         r"\[(?P<v6>[^\]]*)\](?::(?P<port6>\d{1,5}))?|(?P<host>[^:\s\[\]]+)(?::(?P<port>\d{1,5}))?", text
     )
@@ -129,11 +130,11 @@ Host = tuple[Address, ...]  # all of its numeric addresses that are known, in th
 
 
 class UnknownNameError(Exception):
-    """The name does not resolve, now; the words say why."""
+    """A name does not resolve now; the message says why."""
 
 
 def is_numeric(address: Address) -> bool:
-    """Its host is an IP address."""
+    """Return whether the address's host is an IP address."""
     try:
         ipaddress.ip_address(address.host)
     except ValueError:
@@ -142,13 +143,13 @@ def is_numeric(address: Address) -> bool:
 
 
 def is_loopback(address: Address) -> bool:
-    """Its host is written as a loopback address, or as localhost."""
+    """Return whether the address's host is written as a loopback address, or as localhost."""
     return address.host == "localhost" or (is_numeric(address) and plain_ip(address.host).is_loopback)
 
 
 async def look_up(address: Address, *, timeout_s: float) -> Host:
-    """The numeric addresses that it has now, in the order in which the system would try them (RFC 6724);
-    UnknownNameError if there is none within `timeout_s`.
+    """Resolve an address to its present numeric addresses, in the order in which the system would try them
+    (RFC 6724); UnknownNameError if there is none within `timeout_s`.
     """
     asked = ask_infos(address.host, 0)
     await asyncio.wait([asked], timeout=timeout_s)
@@ -169,7 +170,7 @@ async def look_up(address: Address, *, timeout_s: float) -> Host:
 
 
 def hosts_of(found: Host) -> list[Host]:
-    """The hosts that these addresses of one name are of; those of several in ascending order."""
+    """Group the addresses of one name into hosts; several hosts come in ascending order."""
     six = tuple(each for each in found if ":" in each.host)
     four = tuple(each for each in found if ":" not in each.host)
     preferred, other = (six, four) if found[:1] == six[:1] else (four, six)
@@ -178,7 +179,9 @@ def hosts_of(found: Host) -> list[Host]:
 
 
 def is_here(address: Address, listening: Address) -> bool:
-    """It is this machine's, and whoever listens on `listening` accepts what comes to it, but for the port."""
+    """Return whether the address belongs to this machine and a socket that listens on `listening` accepts
+    connections to it; the port is not compared.
+    """
     try:
         ip, listens = plain_ip(address.host), plain_ip(listening.host)
     except ValueError:
@@ -187,12 +190,14 @@ def is_here(address: Address, listening: Address) -> bool:
 
 
 def is_own(address: Address, own: Sequence[Address]) -> bool:
-    """It leads to this node, which listens on the first of `own`, and is known to others by the rest."""
+    """Return whether the address leads to this node, which listens on the first of `own` and is known to
+    others by the rest.
+    """
     return address in own[1:] or (address.port == own[0].port and is_here(address, own[0]))
 
 
 def _is_local(host: str) -> bool:
-    """An address is this machine's if a socket can be bound to it."""
+    """Return whether a socket can be bound to the address, which makes it this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -203,7 +208,9 @@ def _is_local(host: str) -> bool:
 
 
 def _numeric(sockaddr: tuple[object, ...]) -> str:
-    """The address, with its scope if it needs one, and IPv4 if it is that, mapped."""
+    """Format a socket address, with its scope if it needs one; an IPv4 address mapped into IPv6
+    becomes IPv4.
+    """
     host = str(sockaddr[0])
     if len(sockaddr) == 4 and sockaddr[3] and "%" not in host:
         host = f"{host}%{sockaddr[3]}"

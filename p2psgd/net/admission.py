@@ -18,11 +18,11 @@ from p2psgd.wire.messages import plain_ip
 from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
-# Whom this node has reason to expect: what the address of a connection tells before its greeting does.
+# Hosts that this node has reason to expect, judged by their address before their greeting.
 #
-# An IPv6 /64 is one host, for whoever has one address of it mostly has all 2^64 (RFC 6177); an IPv4 address
-# is one, and may stand for many nodes behind a NAT. Nothing is trusted for its address: it only decides who
-# is let in to greet when not all can be.
+# An IPv6 /64 is one host, because a machine with one address of it mostly has all 2^64 (RFC 6177); an IPv4
+# address is one, and may stand for many nodes behind a NAT. Nothing is trusted for its address: the address
+# only decides which connections may greet when not all can.
 
 
 LINKED_MAX: Final = 1024  # addresses that are remembered; a node has at most 1,023 links
@@ -30,7 +30,7 @@ REFRESH_S: Final = 1.0  # the list and what peers tell may name thousands of add
 
 
 class Standing(enum.IntEnum):
-    """How much there is to be said for a connection, the least first."""
+    """The degrees to which this node expects a connection, the least expected first."""
 
     STRANGER = 0
     NEIGHBOUR = 1  # in the same /64 as one that is known
@@ -39,7 +39,9 @@ class Standing(enum.IntEnum):
 
 
 class KnownHosts:
-    """`listed` reads the addresses that the list names now; `told` are those of members, as peers tell."""
+    """The hosts that this node expects, and their standing. `listed` reads the addresses that the list names
+    now; `told` are those of members, as peers report them.
+    """
 
     def __init__(self, listed: Callable[[], Iterable[str]] = tuple) -> None:
         self.told: Collection[str] = ()
@@ -50,7 +52,7 @@ class KnownHosts:
         self._read_at = float("-inf")
 
     def linked(self, ip: str) -> None:
-        """A peer at this address has been accepted."""
+        """Remember that a peer at this address has been accepted."""
         ip = unscoped(ip)
         self._linked.pop(ip, None)
         self._linked[ip] = None
@@ -58,7 +60,7 @@ class KnownHosts:
             del self._linked[next(iter(self._linked))]
 
     def standing(self, ip: str, now: float) -> Standing:
-        """Of whoever connects from this address; what has changed counts within REFRESH_S."""
+        """Return the standing of a connection from this address; what has changed counts within REFRESH_S."""
         ip = unscoped(ip)
         if now - self._read_at >= REFRESH_S:
             self._read_at = now
@@ -71,7 +73,7 @@ class KnownHosts:
 
 @functools.lru_cache(maxsize=8192)
 def host_of(ip: str) -> str:
-    """The IPv4 address, also of one that is mapped into IPv6; of any other IPv6 address its /64."""
+    """Return the IPv4 address, also of one that is mapped into IPv6, or the /64 of any other IPv6 address."""
     ip = unscoped(ip)
     if ":" not in ip:
         return ip
@@ -81,7 +83,7 @@ def host_of(ip: str) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def unscoped(ip: str) -> str:
-    """An IP address as it is written shortest, without a scope; what is none stays as it is."""
+    """Format an IP address as it is written shortest, without a scope; any other text stays as it is."""
     try:
         return str(plain_ip(ip.partition("%")[0]))
     except ValueError:
@@ -89,7 +91,7 @@ def unscoped(ip: str) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Who gives way when all places for connections that have not said HELLO yet are taken.
+# Which connection gives way when all places for connections that have not said HELLO yet are taken.
 #
 # One host that connects again and again, and says nothing, would else keep all others out, and so would many
 # hosts of one attacker. A node says HELLO within a round trip, so a connection that has had time for that
@@ -106,7 +108,9 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Taken by a host, or by a node if that is certain, since then; seconds, monotonic."""
+    """A place for a handshake, taken by a host, or by a node if that is certain; `since` in seconds,
+    monotonic.
+    """
 
     host: str
     standing: Standing
@@ -114,7 +118,8 @@ class Place:
 
 
 def whom_to_displace(waiting: Mapping[Key, Place], newcomer: Place) -> Key | None:
-    """The one of those that wait, the oldest first, that gives way. None: the newcomer has to go.
+    """Return the waiting connection that gives way; None: the newcomer has to go. `waiting` is ordered, the
+    oldest first.
 
     Connections of the lowest standing give way to a newcomer of higher standing: of these the oldest of the
     host that has most places. It is the same among those of the newcomer's own standing, if that host has
@@ -169,9 +174,11 @@ class _Handshake(Generic[Awaited]):
 
 
 class Handshakes(Generic[Awaited]):
-    """What is awaited of each connection; those that this node dialled need no room.
+    """The connections that have not been greeted yet, with what is awaited of each; those that this node
+    dialled need no room.
 
-    Whoever is given up is counted in `dropped` and aborted; then `given_up` is called, which is to `end` it.
+    A connection that is given up is counted in `dropped` and aborted; then `given_up` is called, which must
+    `end` it.
     """
 
     def __init__(
@@ -190,17 +197,17 @@ class Handshakes(Generic[Awaited]):
         return len(self._places)
 
     def __iter__(self) -> Iterator[Connection]:
-        """As they are now, the oldest first."""
+        """Iterate over the present connections, the oldest first."""
         return iter([*self._places])
 
     def get(self, connection: Connection) -> Awaited | None:
-        """None: it has been greeted, or given up."""
+        """Return what is awaited of a connection; None: it has been greeted, or given up."""
         place = self._places.get(connection)
         return None if place is None else place.awaited
 
     def begin(self, connection: Connection, awaited: Awaited) -> None:
-        """Give it HANDSHAKE_TIMEOUT_S; one that came in too often or finds no room is aborted at once, and
-        counted.
+        """Give a connection HANDSHAKE_TIMEOUT_S to greet; one that came in too often or finds no room is
+        aborted at once, and counted.
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -217,7 +224,9 @@ class Handshakes(Generic[Awaited]):
         self._places[connection] = _Handshake(timer, awaited, now)
 
     def end(self, connection: Connection) -> Awaited | None:
-        """It has been greeted, or is gone; what was awaited of it, None if nothing was."""
+        """Forget a connection, which has been greeted or is gone, and return what was awaited of it, None if
+        nothing was.
+        """
         place = self._places.pop(connection, None)
         if place is None:
             return None
@@ -225,7 +234,7 @@ class Handshakes(Generic[Awaited]):
         return place.awaited
 
     def close(self) -> None:
-        """From now on nobody is let in."""
+        """Admit no more connections."""
         self._closed = True
 
     def _is_in_time(self, ip: str, now: float) -> bool:
@@ -245,7 +254,7 @@ class Handshakes(Generic[Awaited]):
         return self._displace(self._place(newcomer, now, now), now)
 
     def displace(self, ip: str) -> bool:
-        """Give up one that gives way to a connection of this address; False if none does."""
+        """Give up a connection that gives way to one of this address; False if none does."""
         now = asyncio.get_running_loop().time()
         return self._displace(self._place_of_host(ip, now, now), now)
 
@@ -267,7 +276,7 @@ class Handshakes(Generic[Awaited]):
         return Place(host_of(ip), self._known_hosts.standing(ip, now), since)
 
     def _waiting(self) -> dict[Connection, _Handshake[Awaited]]:
-        """Those that came in, the oldest first."""
+        """Return the inbound connections, the oldest first."""
         return {each: place for each, place in self._places.items() if not each.dialled}
 
     def _overdue(self, connection: Connection) -> None:

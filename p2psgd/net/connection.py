@@ -1,4 +1,4 @@
-"""One TCP connection that carries frames, its round-trip time, and its first bytes: TLS or plaintext."""
+"""A TCP connection that carries frames, its round-trip time, and its first bytes: TLS or plaintext."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from p2psgd.wire.messages import plain_ip
 from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
-# What the kernel knows of a connection's round-trip time, without asking anybody: tcp(7), TCP_INFO.
+# The kernel's measure of a connection's round-trip time, which costs no message: tcp(7), TCP_INFO.
 
 
 RTT_AT: Final = 68  # tcpi_rtt, microseconds, in struct tcp_info of linux/tcp.h
 
 
 def round_trip_ms(transport: asyncio.BaseTransport | None) -> float | None:
-    """Smoothed, in milliseconds; None if there is no connection, or the kernel does not tell."""
+    """Return the smoothed round-trip time in milliseconds; None if there is no connection, or the kernel does
+    not know it.
+    """
     connected = None if transport is None else transport.get_extra_info("socket")
     if connected is None:
         return None
@@ -39,8 +41,8 @@ def round_trip_ms(transport: asyncio.BaseTransport | None) -> float | None:
 
 
 # ----------------------------------------------------------------------------
-# TLS or plaintext? The first three bytes that a peer sends tell, so that a node that was started without TLS
-# and one with it can say to each other what is wrong.
+# TLS or plaintext? The first three bytes that a peer sends decide, so that a node without TLS and a node with
+# it can report to each other what is wrong.
 #
 # A TLS record begins with its type and the version 3.x. Read as the length of a frame these bytes are more
 # than 64 KiB, which is no length that a greeting has.
@@ -51,7 +53,7 @@ _ALERT, _HANDSHAKE = 21, 22
 
 
 def is_tls(first: bytes | bytearray) -> bool:
-    """Of the first three bytes."""
+    """Return whether the first three bytes of a connection begin a TLS record."""
     kind, major, minor = first
     return kind in (_ALERT, _HANDSHAKE) and major == 3 and 1 <= minor <= 4
 
@@ -59,11 +61,11 @@ def is_tls(first: bytes | bytearray) -> bool:
 # ----------------------------------------------------------------------------
 # One TCP connection that carries frames: bytes in, checked frames out, and back-pressure both ways.
 #
-# A BufferedProtocol, because asyncio's streams copy every byte twice and cap at 64 KiB. Knows nothing of
-# peers or updates: whoever owns the connection says what a frame means. The transport's buffer is bounded by
-# its high-water mark plus what the owner sends before it looks at `writable`. With a TLS context all of it
-# is encrypted, and frames begin when the handshake is done; nothing is made for whoever connects and says
-# nothing.
+# A BufferedProtocol, because asyncio's streams copy every byte twice and cap at 64 KiB. It knows nothing of
+# peers or updates: the connection's owner decides what a frame means. The transport's buffer is bounded by
+# its high-water mark plus what the owner sends before it looks at `writable`. With a TLS context all of it is
+# encrypted, and frames begin when the handshake is done; nothing is allocated for a peer that connects and
+# sends nothing.
 
 
 HIGH_WATER_BYTES = 1024 * 1024
@@ -71,7 +73,7 @@ LOW_WATER_BYTES = 256 * 1024
 
 
 class ConnectionOwner(Protocol):
-    """Whoever decides what the connection's frames mean."""
+    """The owner of a connection, which decides what its frames mean."""
 
     def connection_made(self, connection: Connection) -> None: ...
     def frame_received(self, connection: Connection, frame_type: FrameType, body: Body) -> None: ...
@@ -81,7 +83,7 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection to a peer, ours (`dialled`) or its; plaintext if `tls` is None."""
+    """A connection to a peer, dialled by this node (`dialled`) or by the peer; plaintext if `tls` is None."""
 
     def __init__(
         self,
@@ -169,16 +171,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def certified(self) -> CertifiedPeer | None:
-        """Whom the peer's certificate names; None in plaintext, or while its handshake is not done."""
+        """Return the node that the peer's certificate names; None in plaintext, or while the handshake is not
+        done.
+        """
         return None if self._session is None else self._session.peer
 
     @property
     def shaking_hands(self) -> bool:
-        """It has begun TLS and is not done with it."""
+        """Return whether the TLS handshake has begun and is not done."""
         return self._session is not None and self._session.peer is None
 
     def _begin(self) -> None:
-        """The first bytes are there."""
+        """Decide from the first bytes, which are complete, whether the peer speaks TLS, and process them."""
         if self._context is None:
             if is_tls(self._first):
                 words = "it speaks TLS and this node does not: start both with --tls DIR, or neither"
@@ -215,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.frame_received(self, *frame)
 
     def _flush(self) -> None:
-        """Send what TLS has to say, unless the end was sent: after that nothing may be."""
+        """Send what TLS has ready, unless the end was sent: after that nothing may be."""
         if self._session is None or self._transport is None or self._finished:
             return
         if data := self._session.outgoing.read():
@@ -226,12 +230,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def host(self) -> str:
-        """The peer's IP address; empty if it is not known."""
+        """Return the peer's IP address; empty if it is not known."""
         return "" if self.remote is None else self.remote.host
 
     @property
     def round_trip_ms(self) -> float | None:
-        """Of the way to the peer and back, as the kernel measures it; None if it does not know."""
+        """Return the smoothed round-trip time to the peer, in milliseconds, as the kernel measures it; None
+        if it does not know it.
+        """
         return round_trip_ms(self._transport)
 
     def send(self, frame: bytes) -> None:
@@ -302,7 +308,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def set_socket_options(connected: socket.socket | None, *, user_timeout_s: float) -> None:
-    """No Nagle delay; the kernel gives a connection up when nothing was acknowledged for `user_timeout_s`."""
+    """Disable Nagle's delay, and have the kernel give a connection up when nothing was acknowledged for
+    `user_timeout_s`.
+    """
     if connected is None:
         return
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -314,7 +322,7 @@ def set_socket_options(connected: socket.socket | None, *, user_timeout_s: float
 
 
 def _describe_end(error: Exception | None) -> str:
-    """Why a connection ended that this node did not end, in a person's words."""
+    """Describe why a connection ended that this node did not end."""
     if error is None:
         return "closed by the peer"
     if isinstance(error, OSError) and error.strerror:

@@ -13,8 +13,8 @@ from p2psgd.base.aio import raise_failure
 from p2psgd.net.address import Address, Host, UnknownNameError, hosts_of, is_numeric, is_own, look_up
 
 # ----------------------------------------------------------------------------
-# One host that is dialled for as long as the node lives: at once, then with a jittered back-off up to the
-# node's failure timeout, or twelve of them where somebody has only told that it may be there.
+# One host that is dialled until the node stops: at once, then with a jittered back-off up to the node's
+# failure timeout, or twelve of them where only a hint says that a node may be there.
 
 
 FIRST_DELAY_S: Final = 0.1
@@ -22,10 +22,10 @@ HINT_TIMEOUTS: Final = 12  # between two attempts to reach a node that others ha
 
 
 class AddressDialer:
-    """Keeps dialling a host, by one of its addresses after the other, while its node is not linked; `words`
-    says what became of the last attempt.
+    """A task that dials one host, by one of its addresses after the other, while its node is not linked;
+    `words` describes the result of the last attempt.
 
-    `called` is how people call it. `hinted`: the node that is said to be there.
+    `called` is the host's name for people. `hinted`: the node that is said to be there.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class AddressDialer:
         self._changed = asyncio.Event()
 
     def move(self, host: Host) -> None:
-        """It has these addresses now."""
+        """Replace the host's addresses."""
         if set(host) != set(self.host):
             self.host = host
             self._changed.set()
 
     def met(self, node: int) -> None:
-        """This node has answered there, and is linked."""
+        """Record that this node has answered there, and is linked."""
         self.was_linked = True
         if self.hinted is None:
             self.node = node
@@ -90,7 +90,7 @@ class AddressDialer:
                 delay_s = min(2 * delay_s, longest_s)
 
     async def _hears_of_change(self, timeout_s: float) -> bool:
-        """Wait so long, or until it has other addresses."""
+        """Wait for `timeout_s`, or until the host has other addresses; True if it has."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
@@ -100,7 +100,7 @@ class AddressDialer:
 
 
 def describe_failure(error: BaseException, timeout_s: float, *, before: bool) -> str:
-    """Why a dial failed, that was given so long, in a person's words; `before`: a node there was linked."""
+    """Describe why a dial failed that was given `timeout_s`; `before`: a node there was linked."""
     match error:
         case TimeoutError():
             return f"no answer within {timeout_s:.0f} s: is a firewall in between?"
@@ -127,7 +127,9 @@ RELAXED_TIMEOUTS: Final = 12
 
 
 class Line:
-    """`begin` starts dialling a host and `end` ends it; `words`: why the name does not resolve."""
+    """A line of the list of hosts, and the dialers of the hosts that it stands for. `begin` starts dialling a
+    host and `end` ends it; `words`: why the name does not resolve.
+    """
 
     def __init__(
         self,
@@ -141,7 +143,9 @@ class Line:
         end: Callable[[AddressDialer], None],
         linked: Callable[[int], object],
     ) -> None:
-        """`count`: of hosts other than this node that it stands for, if known; see `is_own` for `own`."""
+        """Take `count`, the number of hosts other than this node that the line stands for, if known; see
+        `is_own` for `own`.
+        """
         self.address = address
         self.called = str(address)
         self.host: Host = ()
@@ -160,8 +164,8 @@ class Line:
 
     @property
     def others(self) -> int:
-        """How many hosts other than this node it stands for: the most that were seen, for whoever is to
-        found a run with them may only be out of sight.
+        """Return how many hosts other than this node the line stands for: the most that were seen, because a
+        node that wants to bootstrap a run with them may only have lost sight of some.
         """
         if self.ourselves:
             return 0
@@ -169,7 +173,7 @@ class Line:
         return max(0, (1 if self._known is None else self._known) - ourselves)
 
     def settle(self) -> bool:
-        """Begin at once if there is nothing to resolve, and tell whether that was so."""
+        """Begin at once if there is nothing to resolve, and return whether that was so."""
         if is_numeric(self.address):
             self.dialers[()] = self._begin(self.called, (self.address,))
         return bool(self.dialers)
@@ -195,7 +199,7 @@ class Line:
         return dialler.ourselves or (dialler.node is not None and self._linked(dialler.node) is not None)
 
     def _take(self, hosts: list[Host]) -> None:
-        """What the name stands for now."""
+        """Dial the hosts that the name stands for now, and no others."""
         others = [host for host in hosts if not any(is_own(each, self._own) for each in host)]
         self.ourselves = not others and len(hosts) == 1
         self._known = max(self._known or 0, len(others))
@@ -213,17 +217,17 @@ class Line:
 
 
 # ----------------------------------------------------------------------------
-# Whom one node dials: the hosts that its list names, and nodes of which others tell where they may be.
+# The hosts that one node dials: those that its list names, and nodes whose addresses other nodes report.
 
 
 HINT_DIALS_MAX: Final = 16  # at once, of nodes that only hints tell of
-# After each dial its place stays taken for so long: hints may be anybody's, of anybody's addresses, and new
-# ones without end, and this node is not to be who floods these.
+# After each dial its place stays taken for this long: hints may be anybody's, of anybody's addresses, and new
+# ones without end, and this node must not flood these.
 HINT_DIAL_S: Final = 0.1
 
 
 class Dialer:
-    """All dialers, each with its task; `own` is where this node itself is, see `is_own`."""
+    """The dialers of one node, each with its task; `own` is where this node itself is, see `is_own`."""
 
     def __init__(
         self,
@@ -245,13 +249,15 @@ class Dialer:
 
     @property
     def dialers(self) -> list[AddressDialer | Line]:
-        """All of them, and names that stand for nothing yet: the listed ones first, in the list's order."""
+        """Return all dialers, and the lines whose names stand for nothing yet: the listed ones first, in the
+        list's order.
+        """
         listed = [each for line in self._lines.values() for each in line.dialers.values() or [line]]
         return [*listed, *self._hinted.values()]
 
     @property
     def listed(self) -> list[str]:
-        """The IP addresses of the hosts that the list names, as far as they are known."""
+        """Return the IP addresses of the hosts that the list names, as far as they are known."""
         return [
             address.host
             for line in self._lines.values()
@@ -261,11 +267,13 @@ class Dialer:
 
     @property
     def others(self) -> int:
-        """How many nodes beside this one the list names, as far as is known."""
+        """Return how many nodes beside this one the list names, as far as is known."""
         return sum(line.others for line in self._lines.values())
 
     def follow(self, lines: Sequence[Address], counts: Mapping[Address, int]) -> None:
-        """Dial what these lines name and nothing else that a line named; `counts` as `Hosts` has them."""
+        """Dial the hosts that these lines name, and none that only a former line named; `counts` as `Hosts`
+        has them.
+        """
         for address in self._lines.keys() - set(lines):
             line = self._lines.pop(address)
             self._stop(line)
@@ -278,7 +286,7 @@ class Dialer:
                     self._go(line, line.run(), f"resolve {address}")
 
     def follow_hints(self, wanted: Mapping[int, Host]) -> None:
-        """Dial these nodes too, each where it may be, and no others that only hints told of."""
+        """Dial these nodes too, each where it may be, and stop dialling all others that only hints named."""
         for node in self._hinted.keys() - wanted.keys():
             self._stop(self._hinted.pop(node))
         for node, host in wanted.items():
@@ -290,7 +298,7 @@ class Dialer:
                 dialler.move(host)
 
     async def close(self) -> None:
-        """Dial no more."""
+        """Cancel all dialling."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -334,7 +342,7 @@ class Dialer:
         self._tasks[worker] = task
 
     def _stop(self, worker: AddressDialer | Line) -> None:
-        """A connection that it has not greeted on yet goes with it; its link stays."""
+        """Stop a dialer or line: its connection without a greeting goes with it; its link stays."""
         task = self._tasks.pop(worker, None)
         if task is not None:
             task.cancel()

@@ -15,7 +15,7 @@ from p2psgd.wire.reject import PeerError, RejectCode
 # ----------------------------------------------------------------------------
 # The greeting: may these two be linked, and which of two connections between them stays. Pure.
 #
-# The dialler sends HELLO, the other side answers WELCOME or REJECT with a reason. Both sides apply the same
+# The dialer sends HELLO, the other side answers WELCOME or REJECT with a reason. Both sides apply the same
 # rule when two connections exist between the same two nodes, so they keep the same one without talking about
 # it.
 
@@ -24,7 +24,7 @@ DOCTOR: Final = "doctor"  # the mode of a HELLO that only asks
 
 
 class BehindError(PeerError):
-    """A life began with an incarnation that is not above `newest`, the highest known of its node."""
+    """An incarnation began that is not above `newest`, the highest one known of its node."""
 
     def __init__(self, newest: int, words: str) -> None:
         super().__init__(RejectCode.BEHIND, words)
@@ -32,7 +32,7 @@ class BehindError(PeerError):
 
 
 def make_hello(spec: RunSpec, me: Origin, name: str, rank: tuple[int, int] | None = None) -> Hello:
-    """What this node says first; `rank` is its (i, n) of the data, None if it was not told one."""
+    """Build the greeting of this node; `rank` is its (i, n) of the data, None if it was given none."""
     return Hello(
         protocol=PROTOCOL_VERSION,
         node=me.node,
@@ -55,10 +55,10 @@ def check_hello(
     *,
     linked_incarnation: int = 0,
 ) -> None:
-    """PeerError, whose code becomes that of the REJECT, if the two cannot be linked.
+    """Raise PeerError, whose code becomes that of the REJECT, if the two nodes cannot be linked.
 
-    `newest_incarnation` is the highest one known of the peer's node id, `linked_incarnation` that of its life
-    that is linked now, 0 if none; `certified` is whom its certificate names, None in plaintext.
+    `newest_incarnation` is the highest one known of the peer's node id, `linked_incarnation` the one that is
+    linked now, 0 if none; `certified` is the node that its certificate names, None in plaintext.
     """
     if certified is not None:
         check_certificate(certified, theirs)
@@ -97,7 +97,9 @@ def check_hello(
 
 
 def behind(name: str, incarnation: int, newest: int) -> BehindError:
-    """What becomes the REJECT of a life of node `name` when a newer one, which is not linked, is known."""
+    """Build the error that becomes the REJECT of an incarnation of node `name` when a newer one, which is not
+    linked, is known.
+    """
     return BehindError(
         newest,
         f"a later life of {name} than its incarnation {incarnation} is known, {newest}, which is not linked: "
@@ -106,7 +108,7 @@ def behind(name: str, incarnation: int, newest: int) -> BehindError:
 
 
 def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
-    """PeerError if the peer's certificate names another node than its greeting."""
+    """Raise PeerError if the peer's certificate names another node than its greeting."""
     if (certified.node, certified.name) != (theirs.node, theirs.name):
         raise PeerError(
             RejectCode.CERTIFICATE,
@@ -116,7 +118,9 @@ def check_certificate(certified: CertifiedPeer, theirs: Hello) -> None:
 
 
 def describe_difference(ours: Hello, theirs: Hello) -> str:
-    """One sentence with both fingerprints, whatever is known to differ, and what to do; theirs first."""
+    """Describe in one sentence both fingerprints, theirs first, whatever is known to differ, and what
+    to do.
+    """
     fields = ("weights", "quantum_log2", "label")
     differing = [
         f"{name} {getattr(theirs, name)} and {getattr(ours, name)}"
@@ -136,7 +140,7 @@ def describe_difference(ours: Hello, theirs: Hello) -> str:
 
 
 def newer_stays(*, ours: int, theirs: int, held_dialled: bool, new_dialled: bool) -> bool:
-    """Two connections between nodes `ours` and `theirs`: does the new one replace the held one?
+    """Return whether the new one of two connections between nodes `ours` and `theirs` replaces the held one.
 
     Dialled by the same side: that side has lost the held one, so the new one stays. Dialled by different
     sides: the one that the lower node id dialled stays.
@@ -148,9 +152,9 @@ def newer_stays(*, ours: int, theirs: int, held_dialled: bool, new_dialled: bool
 
 
 # ----------------------------------------------------------------------------
-# Nodes of other runs that were refused, remembered for people: who they are and how they differ.
+# Nodes of other runs that were refused, remembered for people: their names and how they differ.
 #
-# Such a node ends after one failure timeout, and what is left is a refused connection that tells nothing.
+# Such a node ends after one failure timeout, and what is left is a refused connection that explains nothing.
 
 
 STRANGERS_MAX: Final = 16  # node ids cost nobody anything
@@ -158,7 +162,7 @@ STRANGERS_MAX: Final = 16  # node ids cost nobody anything
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Refused last at `at`, seconds, monotonic, with these words."""
+    """A node of another run, refused last at `at`, seconds, monotonic, with these words."""
 
     node: int
     name: str
@@ -167,7 +171,9 @@ class Stranger:
 
 
 class ForeignNodes:
-    """The first STRANGERS_MAX; `met` is called once for each, with node id and sentence."""
+    """The first STRANGERS_MAX nodes of other runs; `met` is called once for each, with node id
+    and sentence.
+    """
 
     def __init__(self, met: Callable[[int, str], None]) -> None:
         self._met = met
@@ -177,7 +183,7 @@ class ForeignNodes:
         return iter(self._known.values())
 
     def refused(self, theirs: Hello, words: str, now: float) -> None:
-        """A node has said HELLO for another run."""
+        """Remember that a node has said HELLO for another run."""
         new = theirs.node not in self._known
         if new and len(self._known) >= STRANGERS_MAX:
             return
@@ -186,5 +192,5 @@ class ForeignNodes:
             self._met(theirs.node, words)
 
     def linked(self, node: int) -> None:
-        """It is of this run now."""
+        """Forget a node, which is of this run now."""
         self._known.pop(node, None)

@@ -1,8 +1,8 @@
 """hosts.txt: one `host[:port]` a line, `#` comments; the same file may be copied to every node.
 
-A line that is this node's own address is recognised and skipped, and its place in the file tells the node's
-share of the data, unless a line stands for several hosts: nobody can tell their order. A bad line refuses the
-file by its number; a line that stands twice counts once.
+A line that is this node's own address is recognised and skipped, and its place in the file gives the node's
+rank, unless a line stands for several hosts: their order is unknown. A bad line refuses the file by its
+number; a line that stands twice counts once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ log = logging.getLogger("p2psgd.discovery")
 
 @dataclass(frozen=True)
 class Hosts:
-    """What hosts.txt says: the lines to dial, and this node's (position, count) among all if one is its own.
+    """The content of hosts.txt: the lines to dial, and this node's (position, count) among all if one is its
+    own.
 
     `near_misses`: if no line is its own, those of this machine with another port, but for loopback ones,
     which are other nodes of it. `counts`: of each line that could be resolved, the hosts other than this node
@@ -54,17 +55,21 @@ class Hosts:
 
     @property
     def lines(self) -> tuple[Address, ...]:
-        """All that are to be followed."""
+        """Return all lines to dial or resolve again: the peers', and names of this node."""
         return self.peers + self.own_names
 
     @property
     def others(self) -> int:
-        """How many other hosts it names, as far as is known; a name that does not resolve is one."""
+        """Return how many other hosts the file names, as far as is known; a name that does not resolve is
+        one.
+        """
         return sum(self.counts.get(each, 1) for each in self.peers)
 
 
 def read_hosts(path: Path) -> tuple[Address, ...]:
-    """The addresses in the file in its order, duplicates merged; UsageError that names the line otherwise."""
+    """Read the addresses in the file in its order, duplicates merged; UsageError that names the line
+    otherwise.
+    """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise UsageError(
@@ -93,9 +98,9 @@ def read_hosts(path: Path) -> tuple[Address, ...]:
 async def find_hosts(
     path: Path, listening: Address, *, timeout_s: float, advertised: Address | None = None
 ) -> Hosts:
-    """What the file says to the node that listens on `listening`, and says in the log about itself.
+    """Read the file for the node that listens on `listening`, and log what it says about that node.
 
-    `advertised`: where others are told to dial it. UsageError if the file cannot be used.
+    `advertised`: where others dial it instead. UsageError if the file cannot be used.
     """
     addresses = read_hosts(path)
     if not addresses:
@@ -116,7 +121,7 @@ async def find_hosts(
 
 
 def describe_change(before: Sequence[Address], after: Sequence[Address]) -> str:
-    """What is different in the second list of lines to dial, whose order means nothing."""
+    """Describe how the second list of lines to dial differs from the first; their order means nothing."""
     more, fewer = sorted(set(after) - set(before)), sorted(set(before) - set(after))
     words = [
         f"{what} {', '.join(map(str, some[:NAMED_MAX]))}{' and others' if len(some) > NAMED_MAX else ''}"
@@ -127,8 +132,8 @@ def describe_change(before: Sequence[Address], after: Sequence[Address]) -> str:
 
 
 async def split_own(addresses: tuple[Address, ...], *own: Address, timeout_s: float) -> Hosts:
-    """Tell this node's own line (the first that leads to `own`, of which it listens on the first) from its
-    peers'.
+    """Separate this node's own line (the first that leads to `own`, of which it listens on the first) from
+    its peers'.
 
     Names are looked up together, for at most `timeout_s`; one that does not resolve is a peer that may
     resolve later.
@@ -150,7 +155,7 @@ async def split_own(addresses: tuple[Address, ...], *own: Address, timeout_s: fl
 
 @dataclass(frozen=True)
 class _Line:
-    """One line, and what it stands for; `others` None: not known yet."""
+    """A line, and the hosts that it stands for; `others` None: not known yet."""
 
     address: Address
     own: bool = False  # this node and nobody else

@@ -15,11 +15,10 @@ from p2psgd.base.errors import ExitCode, UsageError, words_of
 from p2psgd.net.address import Address, ask_infos
 
 # ----------------------------------------------------------------------------
-# Listening on the address that peers dial, before there is anything to tell them.
+# Listening on the address that peers dial, before there is anything to send them.
 #
 # A port in use is found at the start: two sockets may be bound to one port, but only one can listen. Peers
-# that connect before this node knows its run wait in the backlog, and are greeted when it does, or try
-# again.
+# that connect before this node knows its run wait in the backlog, and are greeted when it does, or try again.
 
 
 BACKLOG: Final = 128
@@ -28,8 +27,8 @@ log = logging.getLogger("p2psgd.net")
 
 
 async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.socket, Address]:
-    """A listening socket on which nobody accepts yet, and its numeric address; UsageError, which names the
-    `option`, if it cannot be had.
+    """Bind a listening socket that accepts no connection yet, and return it with its numeric address;
+    UsageError, which names the `option`, if that fails.
     """
     bound: socket.socket | None = None
     try:
@@ -53,7 +52,7 @@ async def bind(listen: Address, *, option: str = "--listen") -> tuple[socket.soc
 
 
 def check_exposure(listening: Address, *, encrypted: bool, insecure: bool) -> None:
-    """UsageError if a node without TLS listens beyond this machine, unless it was told that it may."""
+    """Raise UsageError if a node without TLS listens beyond this machine, unless `insecure` allows it."""
     if encrypted:
         return
     if insecure:
@@ -74,7 +73,7 @@ def check_exposure(listening: Address, *, encrypted: bool, insecure: bool) -> No
 # ----------------------------------------------------------------------------
 # Accepting connections, one at a time, as long as descriptors are left for them.
 #
-# asyncio's own servers take in as many as there are until no descriptor is left: by then the node could not
+# asyncio's own servers accept as many as there are until no descriptor is left: by then the node could not
 # write its files any more either.
 
 
@@ -92,10 +91,10 @@ async def accept_on(
     refused: Callable[[str], None],
     pace_s: float = 0.0,
 ) -> None:
-    """Accept until cancelled, one in `pace_s` at the most: `make` gives the protocol of each connection.
+    """Accept until cancelled, at most one in `pace_s`: `make` gives the protocol of each connection.
 
-    One that gets a descriptor kept for this process's files is closed at once, and `refused` called with the
-    host it came from: it may close others.
+    A connection that gets a descriptor kept for this process's files is closed at once, and `refused` called
+    with the host it came from: it may close others.
     """
     loop = asyncio.get_running_loop()
     while True:
@@ -122,7 +121,7 @@ async def accept_on(
 
 
 async def _readable(listening: socket.socket) -> None:
-    """Wait until somebody has connected."""
+    """Wait until a peer has connected."""
     loop = asyncio.get_running_loop()
     connected = asyncio.Event()
     loop.add_reader(listening, connected.set)

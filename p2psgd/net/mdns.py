@@ -1,7 +1,7 @@
 """Nodes on the same local network, by multicast DNS (zeroconf): this one is announced, others are seen.
 
-Anybody on the network can announce anything, so what is seen is a hint: whose run it says to be of, and where
-it may be dialled. What does not look like a node's announcement is passed over and counted. Imported only
+Anybody on the network can announce anything, so an announcement is a hint: the run it claims, and where its
+node may be dialled. What does not look like a node's announcement is passed over and counted. Imported only
 when it is asked for.
 """
 
@@ -58,9 +58,9 @@ class LocalNetwork:
         trouble: Callable[[str], None],
         count: Callable[[str], None],
     ) -> None:
-        """`listen` is numeric. `look_s`: between two looks at this machine's own addresses, or two attempts.
-        `trouble` is told, once in a row, why it does not work; "": it does. `count` is told why an
-        announcement is passed over.
+        """Configure the announcement. `listen` is numeric. `look_s`: between two looks at this machine's own
+        addresses, or two attempts. `trouble` gets, once in a row, the reason why it does not work; "": it
+        does. `count` gets the reason why an announcement is passed over.
         """
         self._node = node
         self._run = run
@@ -75,7 +75,9 @@ class LocalNetwork:
         self._words = ""
 
     async def run(self) -> None:
-        """Until cancelled; begins anew when this machine's addresses have changed, or it did not work."""
+        """Announce and browse until cancelled; begin anew when this machine's addresses have changed, or it
+        did not work.
+        """
         while True:
             try:
                 places = self._own_places()
@@ -87,7 +89,7 @@ class LocalNetwork:
                 await asyncio.sleep(self._look_s)
 
     async def _stay(self, places: list[str]) -> None:
-        """Until this machine has other addresses."""
+        """Wait until this machine has other addresses."""
         while True:
             await asyncio.sleep(self._look_s)
             if self._own_places() != places:
@@ -128,7 +130,7 @@ class LocalNetwork:
                     await network.async_close()
 
     def _own_places(self) -> list[str]:
-        """Where others on the network can dial this node."""
+        """Return the addresses where others on the network can dial this node."""
         if self._advertised is not None:
             return [self._advertised.host]
         if not plain_ip(self._listen.host).is_unspecified:
@@ -144,7 +146,7 @@ class LocalNetwork:
     # -- what others announce
 
     def _noticed(self, zeroconf: zeroconf.Zeroconf, service_type: str, name: str, state_change: Any) -> None:
-        """The library's callback, on the loop, for an announcement that is new, changed or gone."""
+        """Process an announcement that is new, changed or gone: the library's callback, on the loop."""
         if state_change.name == "Removed":
             sighting = self._names.pop(name, None)
             if sighting is not None:
@@ -175,8 +177,8 @@ class LocalNetwork:
 def read_announcement(
     properties: dict[bytes, bytes | None], places: list[str], port: int | None, *, here: Address
 ) -> Sighting:
-    """What a TXT record and addresses say; ValueError if they are not a node's. Addresses that cannot be
-    dialled from a node that listens on `here` are left out.
+    """Parse a TXT record and addresses into a sighting; ValueError if they are not a node's. Addresses that
+    cannot be dialled from a node that listens on `here` are left out.
     """
     node, run = (_hex(properties.get(key), digits) for key, digits in ((b"id", 16), (b"run", 64)))
     if port is None or not 1 <= port <= 65535:

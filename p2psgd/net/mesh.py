@@ -32,11 +32,11 @@ from p2psgd.wire.messages import TEXT_MAX, Hello, Reject, Welcome, pack_message,
 from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
-# What a mesh asks of whoever its links belong to.
+# What a mesh asks of its host, the owner of its links.
 
 
 class MeshHost(Protocol):
-    """Whoever the links belong to."""
+    """The owner of a mesh's links, which is called with what happens to them."""
 
     def link_opened(self, peer: Origin, name: str) -> None: ...
     def link_replaced(self, peer: Origin, name: str) -> None: ...  # by another connection to the same life
@@ -51,10 +51,11 @@ class MeshHost(Protocol):
 
 
 # ----------------------------------------------------------------------------
-# The mesh: a listener, a dialler for each address, and at most one link to each peer.
+# The mesh: a listener, a dialer for each address, and at most one link to each peer.
 #
-# Turns connections into links (greeting, duplicates, deadlines, caps) and says so to its host; what travels
-# on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled again.
+# Turns connections into links (greeting, duplicates, deadlines, caps) and reports that to its host; what
+# travels on a link is the host's business. Every refusal is counted by its reason. A dead link is dialled
+# again.
 
 
 LINKS_MAX: Final = 1023
@@ -88,7 +89,7 @@ class _Handshake:
 
 @dataclass(slots=True)
 class PeerNews:
-    """What is remembered of a peer beyond its link, for people."""
+    """The facts about a peer that outlast its link, for people."""
 
     name: str
     address: str
@@ -101,7 +102,7 @@ class PeerNews:
 
 @dataclass
 class Mesh:
-    """All of one node's connections; `start` when the run is known. In plaintext without `credentials`."""
+    """The connections of one node; `start` when the run is known. In plaintext without `credentials`."""
 
     host: MeshHost
     greeting: Hello
@@ -192,7 +193,7 @@ class Mesh:
             link.connection.send_floats(head, numbers)
 
     def takes_more(self, peer: Origin) -> bool:
-        """The peer is linked, and what it was sent is not piling up here."""
+        """Return whether the peer is linked, and what it was sent is not piling up here."""
         link = self._link(peer)
         return link is not None and link.connection.writable
 
@@ -209,8 +210,8 @@ class Mesh:
             self.peer_failed(link.connection, PeerError(code, details))
 
     def drop_former_incarnations(self, incarnations: Mapping[int, int]) -> None:
-        """Close the links to lives of nodes that are older than `lives`, incarnation by node, and tell them
-        so.
+        """Close the links to incarnations that are older than those in `incarnations`, by node, and send them
+        that reason.
         """
         for node, link in list(self.links.items()):
             newest = incarnations.get(node, 0)
@@ -219,13 +220,13 @@ class Mesh:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes handed to the sockets of all links, past ones included."""
+        """Return the bytes handed to the sockets of all links, past ones included."""
         past = self._past_sent + sum(news.bytes_sent for news in self.news.values())
         return past + sum(connection.bytes_sent for connection in self._by_connection)
 
     @property
     def bytes_received(self) -> int:
-        """Bytes that came on all links, past ones included."""
+        """Return the bytes that came on all links, past ones included."""
         past = self._past_received + sum(news.bytes_received for news in self.news.values())
         return past + sum(connection.bytes_received for connection in self._by_connection)
 
@@ -284,7 +285,9 @@ class Mesh:
     # -- greetings
 
     def _short_of_descriptors(self, newcomer: str) -> None:
-        """A connection from this host was refused: one of a crowd's gives way to the next."""
+        """Count a refused connection from this host, raise the alarm, and close one of a crowd's for the
+        next.
+        """
         self.dropped.count("descriptors")
         if self.now() - self._shortage_told >= SHORTAGE_ALARM_S:
             self._shortage_told = self.now()
@@ -323,8 +326,8 @@ class Mesh:
             raise
 
     def _newest(self, node: int) -> int:
-        """The highest incarnation known of a node: that of the view, whatever was linked before, or without
-        one that of its last link.
+        """Return the highest incarnation known of a node: that of the view, whatever was linked before, or
+        without one that of its last link.
         """
         member = self.host.member_incarnation(node)
         if member is not None:
@@ -438,7 +441,9 @@ class Mesh:
     # -- bookkeeping
 
     def _forget_strangers(self) -> None:
-        """Of nodes that are neither linked nor members nothing is remembered but what their links carried."""
+        """Forget nodes that are neither linked nor members; only the bytes that their links carried stay
+        counted.
+        """
         for node, news in list(self.news.items()):
             if node not in self.links and self.host.member_incarnation(node) is None:
                 self._past_sent += news.bytes_sent

@@ -28,11 +28,11 @@ from p2psgd.wire.messages import (
 )
 
 # ----------------------------------------------------------------------------
-# Where nodes may be, as others have told: from linked peers, from the local network, from before a restart.
+# Where nodes may be, as others report: from linked peers, from the local network, from before a restart.
 #
-# AddressHints and nothing else: an address told is dialled, and the greeting decides who is there. The newest
-# few of each node are kept, and only of nodes that are members of the view; besides those, what the local
-# network tells, so long as it does.
+# AddressHints and nothing else: a reported address is dialled, and the greeting decides which node is there.
+# The newest few of each node are kept, and only of nodes that are members of the view; besides those, what
+# the local network announces, while it does.
 
 
 TOLD_MAX: Final = 4  # addresses of one node: seen from several sides, as where some are behind NAT
@@ -41,7 +41,9 @@ NEARBY_MAX: Final = 256  # nodes on the local network
 
 
 class AddressHints:
-    """What was told of all nodes. `version` counts all changes, `changed` those worth writing down."""
+    """The addresses that were reported for all nodes. `version` counts all changes, `changed` those worth
+    writing down.
+    """
 
     def __init__(self) -> None:
         self.changed = 0
@@ -54,7 +56,7 @@ class AddressHints:
         return self.changed + self._sightings
 
     def tell(self, node: int, address: Address) -> None:
-        """Somebody says that the node can be dialled there."""
+        """Record that the node is said to be dialled at this address."""
         places = self._told.get(node)
         if places is None:
             if len(self._told) >= NODES_MAX:
@@ -68,7 +70,9 @@ class AddressHints:
             del places[next(iter(places))]
 
     def see(self, node: int, places: Iterable[Address]) -> bool:
-        """The local network says that it is there now; False if more are than can be kept."""
+        """Record where the local network announces the node now; False if it announces more than can
+        be kept.
+        """
         host = tuple(places)[:TOLD_MAX]
         self._sightings += host != self._nearby.get(node, ())
         if not host:
@@ -78,13 +82,15 @@ class AddressHints:
         return not host or node in self._nearby
 
     def keep(self, nodes: Collection[int]) -> None:
-        """Forget what peers told of all other nodes."""
+        """Forget what peers reported of all other nodes."""
         for node in [each for each in self._told if each not in nodes]:
             del self._told[node]
             self.changed += 1
 
     def wanted(self, members: Collection[int], me: int) -> Mapping[int, Host]:
-        """Whom to dial, and where: members of the view, and whoever is nearby; the newest address first."""
+        """Return the nodes to dial with their addresses, the newest first: members of the view, and nodes
+        nearby.
+        """
         wanted = {
             node: tuple(reversed(places)) for node, places in self._told.items() if node in members and places
         }
@@ -94,19 +100,19 @@ class AddressHints:
         return wanted
 
     def told(self) -> list[tuple[int, Address]]:
-        """All that peers have told, in the order in which it is to be told again."""
+        """Return all addresses that peers have reported, in the order in which to `tell` them again."""
         return [(node, address) for node, places in self._told.items() for address in places]
 
 
 def may_tell(ip: IPAddress, *, to: IPAddress | None) -> bool:
-    """An address can mean the same to whoever is seen at `to`: not link-local, and loopback only on this
-    machine.
+    """Return whether an address can mean the same to the peer that is seen at `to`: not link-local, and
+    loopback only on this machine.
     """
     return not ip.is_link_local and (not ip.is_loopback or (to is not None and to.is_loopback))
 
 
 def ip_of(address: Address) -> IPAddress | None:
-    """Its IP address; None if it is a name."""
+    """Return the address's IP address; None if it is a name."""
     try:
         return ipaddress.ip_address(address.host)
     except ValueError:
@@ -114,20 +120,19 @@ def ip_of(address: Address) -> IPAddress | None:
 
 
 # ----------------------------------------------------------------------------
-# Peers told by peers: each node tells those linked to it where it, and others linked to it, can be dialled.
+# Peer exchange: each node sends the peers linked to it where it, and others linked to it, can be dialled.
 #
-# So one address that can be reached is enough to meet all members. Of others it tells only members of its
-# view, and only those that know a view themselves: a run is founded by nodes that know each other otherwise.
-# What is told is one table for all who are elsewhere and one for those on this machine, made anew when
-# something has changed; a peer gets it at most once a failure timeout, and every twelve failure timeouts all
-# the same.
+# So one address that can be reached is enough to meet all members. Of others it reports only members of its
+# view, and only to peers that know a view themselves: a run begins with nodes that know each other otherwise.
+# The content is one table for all peers elsewhere and one for those on this machine, made anew when something
+# has changed; a peer gets it at most once a failure timeout, and every twelve failure timeouts all the same.
 
 
 HEARD_MAX: Final = 8  # PEERS of one peer in a failure timeout that are read; it should send one
 
 
 class PeerConnection(Protocol):
-    """What is seen of a connection to a peer."""
+    """The part of a connection to a peer that peer exchange reads."""
 
     dialled: bool
     remote: Address | None
@@ -143,7 +148,7 @@ class PeerLink(Protocol):
 
 
 class LinkedPeers(Protocol):
-    """What the mesh does for it."""
+    """The mesh, as far as peer exchange needs it."""
 
     @property
     def links(self) -> Mapping[int, PeerLink]: ...
@@ -155,7 +160,7 @@ class LinkedPeers(Protocol):
 
 @dataclass(slots=True)
 class _Acquaintance:
-    """A linked peer: where it says that it is, and when it was told what."""
+    """A linked peer: the address that it reports for itself, and what it was sent when."""
 
     ip: IPAddress | None = None  # as advertised; None: as it is seen
     port: int | None = None  # None: it has not told yet
@@ -166,7 +171,7 @@ class _Acquaintance:
 
 
 class PeerExchange:
-    """Of one node."""
+    """The peer exchange of one node."""
 
     def __init__(
         self,
@@ -179,8 +184,8 @@ class PeerExchange:
         timing: Timing,
         now: Callable[[], float],
     ) -> None:
-        """This node listens on `port`; `advertised`, an IP address, is where others can dial it if that is
-        not where they see it.
+        """Listen on `port`; `advertised`, an IP address, is where others can dial this node if that is not
+        where they see it.
         """
         self._mesh = mesh
         self._hints = hints
@@ -200,7 +205,9 @@ class PeerExchange:
         self._known.pop(peer, None)
 
     def tick(self, members: Collection[int], informed: Callable[[Origin], bool]) -> None:
-        """Tell whom it is due. `members` of the view that this node knows; `informed` peers know one, too."""
+        """Send PEERS to the peers that are due. `members` of the view that this node knows; `informed` peers
+        know one, too.
+        """
         now, tables = self._now(), dict[tuple[bool, bool], Peers]()
         for peer, known in self._known.items():
             link = self._mesh.links.get(peer.node)
@@ -216,7 +223,9 @@ class PeerExchange:
                 self._mesh.send(peer, pack_message(tables[kind]))
 
     def hear(self, peer: Origin, body: Body, members: Collection[int]) -> None:
-        """A PEERS came; PeerError if it is not one. Of nodes that are no members nothing is kept."""
+        """Process a PEERS message; PeerError if it is not one. Of nodes that are not members nothing
+        is kept.
+        """
         known, now = self._known.get(peer), self._now()
         if known is None:
             return
@@ -250,7 +259,9 @@ class PeerExchange:
         return Peers(ip=self._ip, port=self._port, peers=pack_peers(rows[:MEMBERS_MAX]))
 
     def _place(self, link: PeerLink) -> PeerRow | None:
-        """Where a linked peer can be dialled: where it says, where this node has, or where it is seen."""
+        """Return where a linked peer can be dialled: where it says, where this node has, or where it
+        is seen.
+        """
         known, remote = self._known.get(link.peer), link.connection.remote
         seen = None if remote is None else ip_of(remote)
         if known is not None and known.ip is not None and known.port is not None:
@@ -263,7 +274,7 @@ class PeerExchange:
 
 
 # ----------------------------------------------------------------------------
-# A file in the state directory with the addresses that peers have told, so that a node that starts again
+# A file in the state directory with the addresses that peers have reported, so that a node that starts again
 # finds its run also when the address it was first given is gone.
 #
 # One `address  # id` a line, as in a list of hosts. It may be lost or damaged: then it is as if it were
@@ -278,7 +289,7 @@ log = logging.getLogger("p2psgd.discovery")
 
 
 def read_known_peers(state: Path, hints: AddressHints) -> None:
-    """Tell `hints` what the file says, if there is one."""
+    """Read the file into `hints`, if there is one."""
     path = state / NAME
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -295,7 +306,7 @@ def read_known_peers(state: Path, hints: AddressHints) -> None:
 
 
 def pack_known_peers(told: list[tuple[int, Address]]) -> bytes:
-    """The file's content."""
+    """Return the file's content."""
     return (HEAD + "".join(f"{address}  # {node:016x}\n" for node, address in told)).encode("ascii")
 
 

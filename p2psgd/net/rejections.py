@@ -15,7 +15,7 @@ from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 # ----------------------------------------------------------------------------
 # Peers do not want this node: is it the one that is wrong?
 #
-# One peer that refuses may be wrong itself, or lie. But when nobody has accepted this node for one failure
+# One peer that refuses may be wrong itself, or lie. But when no peer has accepted this node for one failure
 # timeout after a refusal, it is this node that a person must repair: another run, a copied state directory,
 # another protocol. A node that was started again elsewhere is refused by every peer; its old incarnation ends
 # the same way, also when it was linked before.
@@ -24,8 +24,8 @@ from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 # differ: SUPERSEDED says that a newer incarnation is linked there, BEHIND that one is known and not linked.
 # So an incarnation that was never a member ends after one failure timeout of BEHIND without SUPERSEDED, and
 # the process begins another, above the reported one. Two clones cannot drive each other up without end: one
-# that was a member never begins again, none does while the other is linked, and none more than
-# RESTARTS_MAX - 1 times.
+# that was a member never begins again, none does while the other is linked, and none more than RESTARTS_MAX -
+# 1 times.
 
 
 # Codes of REJECT that waiting does not cure.
@@ -37,8 +37,8 @@ DEAD_TIMEOUTS: Final = 5
 
 
 class Rejections:
-    """Counts on links to prove refusals wrong. If none does, it calls `fail` with a sentence, or
-    `begin_again` with the incarnation above which this node goes on, and a sentence.
+    """A judge of refusals, which counts on links to prove them wrong. If none does, it calls `fail` with a
+    sentence, or `begin_again` with the incarnation above which this node goes on, and a sentence.
 
     `incarnation`: the present one; `incarnations_left`: how many may follow in this process; `linked_now`:
     whether any peer is linked.
@@ -69,16 +69,17 @@ class Rejections:
         self._superseded_since: float | None = None
 
     def linked(self) -> None:
-        """Somebody has accepted this node."""
+        """Record that a peer has accepted this node."""
         self._ever_linked = True
 
     def admitted(self) -> None:
-        """This life is a member of the run."""
+        """Record that this incarnation is a member of the run."""
         self._ever_admitted = True
 
     def refused(self, code: RejectCode, words: str, newest: int = 0, *, listed: bool = True) -> None:
-        """A peer has sent REJECT, or this node has refused it. `newest`: the incarnation that came with it.
-        `listed`: this node has dialled it, as its list says; others can only make it begin again.
+        """Record that a peer has sent REJECT, or that this node has refused it. `newest`: the incarnation
+        that came with it. `listed`: this node has dialled it, as its list says; others can only make it begin
+        again.
         """
         self._elsewhere |= code in (RejectCode.SUPERSEDED, RejectCode.IDENTITY)
         if code is RejectCode.BEHIND:
@@ -166,19 +167,19 @@ REASON_CHARACTERS_MAX: Final = 40
 
 
 class DropCounters(collections.Counter[str]):
-    """Counts by reason; what peers invent leaves room for this node's own."""
+    """Counts of drops by reason; what peers invent leaves room for this node's own."""
 
     def __init__(self) -> None:
         super().__init__()
         self._told: set[str] = set()
 
     def count(self, reason: str) -> None:
-        """Once more, for a reason of this node's."""
+        """Count once more a reason of this node's."""
         if reason in self or len(self) < REASONS_MAX:
             self[reason] += 1
 
     def count_told(self, how: str, label: str) -> None:
-        """Once more, for a reason that a peer named; after TOLD_MAX kinds others are "other"."""
+        """Count once more a reason that a peer named; after TOLD_MAX kinds others are "other"."""
         reason = f"{how}: {label}"[:REASON_CHARACTERS_MAX]
         if reason not in self._told:
             if len(self._told) < TOLD_KINDS_MAX:
@@ -189,9 +190,9 @@ class DropCounters(collections.Counter[str]):
 
 
 # ----------------------------------------------------------------------------
-# What the log says of dropped connections: the same of the same host once a minute.
+# The log's lines about dropped connections: the same of the same host once a minute.
 #
-# A peer of another run dials again and again, each time from another port, and there is one mistake to mend.
+# A peer of another run dials again and again, each time from another port, and there is one mistake to fix.
 
 
 INTERVAL_S: Final = 60.0
@@ -201,20 +202,20 @@ log = logging.getLogger("p2psgd.net")
 
 
 class DropLog:
-    """Of one mesh."""
+    """The log of the drops of one mesh."""
 
     def __init__(self) -> None:
         self._said: collections.OrderedDict[tuple[str, str], tuple[float, int]] = collections.OrderedDict()
 
     def dropped(self, who: str, error: PeerError, now: float) -> None:
-        """The connection of `who`, which ends with the address and port it came from, is dropped."""
+        """Log that the connection of `who`, which ends with the address and port it came from, is dropped."""
         more = self._due(who, error, now)
         if more is not None:
             about = {"fields": {"kind": "dropped", "reason": error.label, "address": who}}
             log.warning("dropped %s: %s: %s%s", who, error.label, error, more, extra=about)
 
     def looked_at(self, address: str, answer: PeerError, now: float) -> None:
-        """A doctor has asked, and its connection ends with the answer: no fault of anybody."""
+        """Log that a doctor has asked, and its connection ends with the answer: no fault of anybody."""
         more = self._due(address, answer, now)
         if more is not None:
             about = {"fields": {"kind": "doctor", "address": address}}
@@ -222,7 +223,9 @@ class DropLog:
             log.info("p2psgd doctor on %s looked at this node%s", host, more, extra=about)
 
     def _due(self, who: str, error: PeerError, now: float) -> str | None:
-        """None if the same was said lately, else how often it was held back, for the end of the sentence."""
+        """Return None if the same was logged lately, else how often it was held back, for the end of the
+        sentence.
+        """
         key = (who.rpartition(":")[0], str(error))
         last, held_back = self._said.get(key, (-INTERVAL_S, 0))
         if now - last < INTERVAL_S:

@@ -43,13 +43,13 @@ def write_key(path: Path, data: bytes) -> None:
 
 
 def missing(path: Path) -> UsageError:
-    """A file of a TLS directory is not there."""
+    """Build the error for a file of a TLS directory that is not there."""
     words = f"there is no {path}: `p2psgd ca issue` makes a directory with all that a node needs"
     return UsageError(words, ExitCode.CONFIGURATION)
 
 
 def check_key_file(path: Path) -> None:
-    """UsageError unless it is a file of this user or of root that others cannot touch.
+    """Raise UsageError unless this is a file of this user or of root that others cannot touch.
 
     PostgreSQL's rule: the group may read a file of root's (systemd gives credentials to a service by an
     access control list, which shows as the group's bits); of a file of one's own only the owner may.
@@ -85,13 +85,13 @@ _AGAIN: Final = timedelta(days=1)
 
 
 class ExpiryWatch:
-    """Of one certificate at a time."""
+    """A watch on the end of this node's certificate, one certificate at a time."""
 
     def __init__(self) -> None:
         self._said: tuple[datetime, datetime] | None = None  # of which end, and when
 
     def due(self, expires: datetime, now: datetime) -> str:
-        """What to say now, both times with their zone; empty: nothing."""
+        """Return the warning that is due now, both times with their zone; empty: none."""
         if expires - now > timedelta(days=WARNED_DAYS):
             return ""
         if self._said is not None and self._said[0] == expires and now - self._said[1] < _AGAIN:
@@ -101,7 +101,7 @@ class ExpiryWatch:
 
 
 def describe_expiry(expires: datetime, now: datetime) -> str:
-    """In one sentence; empty while there is time."""
+    """Describe in one sentence when the certificate expires or has expired; empty while there is time."""
     left = expires - now
     if left > timedelta(days=WARNED_DAYS):
         return ""
@@ -137,12 +137,12 @@ class CertifiedPeer:
 
 
 def uri_of(node: int) -> str:
-    """How a certificate says a node's id."""
+    """Return the URI that holds a node's id in a certificate."""
     return f"{URI_PREFIX}{node:016x}"
 
 
 def node_of(uri: str) -> int | None:
-    """The id in such a URI; None if it is another."""
+    """Return the id in such a URI; None if it is another."""
     match = _URI.fullmatch(uri)
     return int(match[1], 16) if match else None
 
@@ -152,7 +152,7 @@ def node_of(uri: str) -> int | None:
 #
 # TLS 1.3 only, and both sides show a certificate. Verification is by the CA and by the node's id, which the
 # certificate holds and HELLO repeats: a run has one private CA, and addresses change. So host names are not
-# checked, which is right only because the id is: whoever uses these contexts compares `peer_of` with HELLO.
+# checked, which is right only because the id is: code that uses these contexts compares `peer_of` with HELLO.
 # No option turns either check off.
 #
 # A session ticket would let a peer come back without being verified: the server gives none. The standard
@@ -160,7 +160,7 @@ def node_of(uri: str) -> int | None:
 
 
 class VerifyCode(enum.IntEnum):
-    """OpenSSL's X509_V_ERR numbers, those that are told apart."""
+    """OpenSSL's X509_V_ERR numbers, those that have a message of their own."""
 
     NOT_YET_VALID = 9
     EXPIRED = 10
@@ -169,7 +169,7 @@ class VerifyCode(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What the files held."""
+    """The content of the files of a TLS directory."""
 
     server_context: ssl.SSLContext
     client_context: ssl.SSLContext
@@ -179,16 +179,16 @@ class _Loaded:
 
 
 class Credentials:
-    """One node's. `reload` changes what all of it says for new sessions; those that are there go on."""
+    """The credentials of one node. `reload` replaces them for new sessions; existing sessions go on."""
 
     def __init__(self, directory: Path) -> None:
-        """UsageError that says what is wrong with which file."""
+        """Load the directory; UsageError that says what is wrong with which file."""
         self.directory = directory
         self._loaded = _load(directory)
 
     @classmethod
     def load(cls, directory: Path) -> Credentials:
-        """The credentials in this directory; UsageError that says what is wrong with which file."""
+        """Load the credentials in this directory; UsageError that says what is wrong with which file."""
         return cls(directory)
 
     def reload(self) -> None:
@@ -203,32 +203,34 @@ class Credentials:
         self._loaded = loaded
 
     def context(self, *, dialled: bool) -> ssl.SSLContext:
-        """For the next connection, ours or a peer's."""
+        """Return the TLS context for the next connection, dialled by this node or by a peer."""
         return self._loaded.client_context if dialled else self._loaded.server_context
 
     @property
     def node(self) -> int:
-        """The id that this node's certificate gives it."""
+        """Return the id that this node's certificate gives it."""
         return self._loaded.own.node
 
     @property
     def name(self) -> str:
-        """The name that it gives it."""
+        """Return the name that this node's certificate gives it."""
         return self._loaded.own.name
 
     @property
     def run(self) -> str:
-        """What people call the run that the CA was made for."""
+        """Return the name for people of the run that the CA was made for."""
         return self._loaded.run
 
     @property
     def expires(self) -> datetime:
-        """When this node's certificate, or the CA's if that is earlier, ends."""
+        """Return when this node's certificate, or the CA's if that is earlier, ends."""
         return self._loaded.expires
 
 
 def peer_of(ssl_object: ssl.SSLObject | ssl.SSLSocket) -> CertifiedPeer:
-    """Whom the other side's certificate names, once the handshake is done; PeerError if it names no node."""
+    """Return the node that the other side's certificate names, once the handshake is done; PeerError if it
+    names no node.
+    """
     certificate = ssl_object.getpeercert()
     peer = None if certificate is None else _named_in(certificate)
     if peer is None:
@@ -297,8 +299,8 @@ Certificate = dict[str, Any]  # as the ssl module describes one
 
 
 def _seen_by_itself(server: ssl.SSLContext, client: ssl.SSLContext, path: Path) -> Certificate:
-    """Shake hands with oneself, in memory: what a peer would refuse is found now, and what it would see is
-    returned.
+    """Shake hands with oneself, in memory, and return the certificate that a peer would see: what a peer
+    would refuse is found now.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     dialer = client.wrap_bio(to_client, to_server)
@@ -338,7 +340,7 @@ def _own_fault(path: Path, error: ssl.SSLCertVerificationError) -> str:
 
 
 def _named_in(certificate: Certificate) -> CertifiedPeer | None:
-    """As `getpeercert` tells it; None if it names no node, or two."""
+    """Return the node named in a certificate as `getpeercert` gives it; None if it names no node, or two."""
     nodes = [node_of(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     name = _common_name(certificate.get("subject", ()))
     if len(nodes) != 1 or nodes[0] is None or not name:
@@ -352,10 +354,10 @@ def _common_name(subject: Any) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Why TLS did not come about, as a reason that is counted and a sentence for people.
+# Why TLS failed, as a reason that is counted and a sentence for people.
 #
-# In TLS 1.3 a client has finished its handshake before the server has judged its certificate. What the
-# server then says comes as an alert, to whatever the client reads next.
+# In TLS 1.3 a client has finished its handshake before the server has judged its certificate. What the server
+# then says comes as an alert, to whatever the client reads next.
 
 
 RENEW: Final = "renew it with `p2psgd ca issue --renew`"
@@ -393,7 +395,7 @@ _FOUND: Final = {
 
 
 def refusal(error: ssl.SSLError) -> PeerError:
-    """What to count it under, and what to tell people."""
+    """Translate an SSL error into the reason to count it under, and a sentence for people."""
     name = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         label, words = _VERIFIED.get(error.verify_code, _WRONG_CA)

@@ -1,12 +1,13 @@
-"""One end of a TLS connection without the connection: ciphertext in, plaintext out, and back.
+"""A TLS session without its connection: ciphertext in, plaintext out, and back.
 
-asyncio's own TLS would do, but for three things. On both loops it closes the socket before the alert has
-been sent that tells the peer why. It tells the protocol nothing of a handshake that fails. And it makes its
-objects and 256 KiB of buffer for whoever connects and says nothing. So the standard library's SSLObject is
-driven here, and everything around it, caps, deadlines and accounts, is the same with TLS and without.
+asyncio's own TLS would do, but for three things. On both loops it closes the socket before the alert has been
+sent that gives the peer the reason. It does not report to the protocol a handshake that fails. And it makes
+its objects and 256 KiB of buffer for every peer that connects and says nothing. So the standard library's
+SSLObject is driven here, and everything around it, caps, deadlines and accounts, is the same with TLS and
+without.
 
-There is no close_notify: frames carry their lengths and what counts is acknowledged, so whoever forges an
-end can do no more than whoever cuts a cable.
+There is no close_notify: frames carry their lengths and what counts is acknowledged, so an attacker that
+forges an end can do no more than one that cuts a cable.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _RECEIVED: Final = bytearray(256 * 1024)
 
 
 class Session:
-    """`peer` is who the other side is, once the handshake is done; `failed`: nothing can be sent any more."""
+    """A side of a TLS session. `peer` is the node on the other side, once the handshake is done; `failed`:
+    nothing can be sent any more.
+    """
 
     def __init__(self, context: ssl.SSLContext, *, dialled: bool) -> None:
         self.peer: CertifiedPeer | None = None
@@ -40,16 +43,16 @@ class Session:
         self._answered = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the transport may write next."""
+        """Return the memory where the transport may write next."""
         view = memoryview(_RECEIVED)
         return view if self.peer is not None else view[:HANDSHAKE_BYTES_MAX]
 
     def received(self, count: int) -> None:
-        """So many bytes were written to the start of the last buffer handed out."""
+        """Process the first `count` bytes of the last buffer handed out, which the transport has written."""
         self.receive(memoryview(_RECEIVED)[:count])
 
     def receive(self, ciphertext: bytes | bytearray | memoryview) -> None:
-        """Take what the peer has sent, and go on with the handshake; PeerError if that fails."""
+        """Process what the peer has sent, and go on with the handshake; PeerError if that fails."""
         self._incoming.write(ciphertext)
         if self.peer is None:
             self._before += len(ciphertext)
@@ -60,7 +63,7 @@ class Session:
                 raise PeerError(RejectCode.TLS, words, label="long handshake")
 
     def shake_hands(self) -> None:
-        """Begin the handshake, or go on with it; PeerError if it fails, and then `take` has the alert."""
+        """Begin the handshake, or go on with it; PeerError if it fails, and then `outgoing` has the alert."""
         try:
             self._object.do_handshake()
             self.peer = peer_of(self._object)
@@ -71,8 +74,8 @@ class Session:
             raise refusal(error) from None
 
     def read_into(self, buffer: memoryview) -> int:
-        """Decrypt up to one record; the number of bytes, 0 if more must be received first. PeerError if what
-        came is no TLS, the peer's alert, or asks for new keys without end.
+        """Decrypt up to one record into `buffer`; return the number of bytes, 0 if more must be received
+        first. PeerError if the input is corrupt, is the peer's alert, or asks for new keys without end.
         """
         before = self.outgoing.pending
         count = self._read_into(buffer)
@@ -96,7 +99,9 @@ class Session:
             raise refusal(error) from None
 
     def encrypt(self, data: bytes | memoryview) -> None:
-        """`take` has it then, and the memory is free again; nothing is sent on a session that has failed."""
+        """Encrypt data into `outgoing`, and the memory is free again; nothing is sent on a session that has
+        failed.
+        """
         rest = memoryview(data).cast("B")
         try:
             while rest and not self.failed:
