@@ -23,7 +23,7 @@ MakeState = Callable[[], Mapping[str, Any]]
 
 
 class Keeping:
-    """Answers the daemon's wishes for the state; `make_state` is the script's part, None if it has none.
+    """Answers the daemon's requests for the state; `make_state` is the script's part, None if it has none.
 
     `given`: a state was given since somebody last set this to False.
     """

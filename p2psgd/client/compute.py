@@ -209,16 +209,16 @@ class Compute(Protocol):
     def digest(self, key: int) -> int:
         """Return the digest of the coordinates, as the daemon has it of its replica (wire/native/digest.hpp).
 
-        A weight that is no multiple of the quantum counts as coordinate -2**31, which no replica has.
+        A weight that is not a multiple of the quantum counts as coordinate -2**31, which no replica has.
         """
 
     def check(self, delta: Any) -> Any:
-        """The delta as `pass_over` takes it; TrainerError if it is no delta of P numbers."""
+        """Return the delta as `pass_over` takes it; TrainerError if it is not a delta of P numbers."""
 
     def pass_over(
         self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
     ) -> list[PassResult]:
-        """Accumulate, threshold, subtract: the residual, and what is to be sent of it.
+        """Accumulate, threshold, subtract: compute the residual, and return what to send of it.
 
         The residual becomes current with the next publication; nothing else changes. Words are valid until
         the next call. ValueError if a sum is NaN or infinite. Where the host would only wait for it,
@@ -229,7 +229,7 @@ class Compute(Protocol):
         """Apply what came of the last `pass_over`."""
 
     def apply_received(self, bodies: Iterable[bytes], note_peer: NotePeer) -> int:
-        """Apply UPDATE bodies; return how many they were. `note_peer(node, steps)` is told of each.
+        """Apply UPDATE bodies; return how many they were. `note_peer(node, steps)` is called for each.
 
         TrainerError if one does not check.
         """
@@ -252,7 +252,7 @@ class Compute(Protocol):
         """Between two mini-batches: do what is due now and then, if it is."""
 
     def keep_residual(self) -> None:
-        """Copy the residual to where the daemon looks for it when it is told of a state."""
+        """Copy the residual to where the daemon looks for it when it receives a state."""
 
     def close(self) -> None:
         """Leave the residual where the next trainer finds it; nothing is called after this."""
@@ -381,7 +381,9 @@ class HostCompute:
     def pass_over(
         self, delta: NDArray[Any], chains: Sequence[Segment], meanwhile: Callable[[], None]
     ) -> list[PassResult]:
-        """The residual of the next publication, and what is to be sent; the host does not wait for it."""
+        """Compute the residual of the next publication, and return what to send; the host does not wait for
+        it.
+        """
         return pass_over(self._memory.residual, delta, self._memory.next_residual, chains, words=self._words)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
@@ -432,7 +434,7 @@ class HostCompute:
 
 
 def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.int32]:
-    """weights / quantum, (n,) both; NO_COORDINATE for what is no multiple of it, bit for bit."""
+    """Return weights / quantum, (n,) both; NO_COORDINATE for what is not a multiple of it, bit for bit."""
     with np.errstate(all="ignore"):  # whatever a changed bit has made
         nearest = np.rint(weights * np.float32(1 / quantum))
         coordinates: NDArray[np.int32] = nearest.astype(np.int32)
@@ -452,7 +454,8 @@ def pass_over(
     *,
     words: Words,
 ) -> list[PassResult]:
-    """target = source + delta less what is to be sent, all (P,), in the ranges of these chains.
+    """Set target = source + delta less what will be sent, all (P,), in the ranges of these chains; return
+    what to send.
 
     The words found lie in `words` (sweep.words_max(),). ValueError, with `target` undefined and all else
     unchanged, if a sum is NaN or infinite.

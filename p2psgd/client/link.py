@@ -568,7 +568,7 @@ class Link:
         return self._counts
 
     def _count_shards(self, steps: int, entries: list[bytes]) -> tuple[list[bytes], Given]:
-        """Append what `count_shard` told to the entries of a publication; return the same for the working
+        """Append what `count_shard` noted to the entries of a publication; return the same for the working
         copy, and what to mark the publication with.
         """
         given = self._memory.mark
@@ -681,8 +681,8 @@ class Link:
         self._exact = True
 
     def _compare(self) -> int:
-        """Bring the weights to where the daemon knows their digest, and mend them if theirs is another; how
-        many updates that took.
+        """Bring the weights to where the daemon knows their digest, and reload them if theirs is another;
+        return how many updates that took.
         """
         answer = ask_digest(self._client)
         applied = self._take_in(answer.inbox)

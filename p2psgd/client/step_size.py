@@ -42,7 +42,7 @@ class StepSize:
         return self._tau
 
     def restore(self, tau: float) -> None:
-        """Go on from an earlier life's threshold; a fixed one stays."""
+        """Go on from an earlier trainer's threshold; a fixed one stays."""
         if self._target is not None:
             self._tau = min(TAU_MAX, max(TAU_MIN, tau))
 

@@ -50,8 +50,8 @@ def is_right(compute: Compute, answer: CompareAnswer) -> bool:
 
 
 def check_copy(compute: Compute, replica: int, coordinates: int, key: int) -> None:
-    """TrainerError if the weights, just copied from it, are not those of this sealed memfd of so many
-    coordinates.
+    """Raise TrainerError if the weights, just copied from it, are not those of this sealed memfd of
+    `coordinates` numbers.
 
     The daemon's memory may be what has changed, which it finds itself: so the copy is compared with what it
     was made from.
