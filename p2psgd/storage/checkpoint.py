@@ -34,10 +34,10 @@ from p2psgd.wire.ring_messages import ROUND_MAX
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
-# What a checkpoint says about itself, and where in the file its arrays lie.
+# The description of a checkpoint, and where in the file its arrays lie.
 #
-# Both follow from the description alone, so a reader builds the header that belongs to it and compares:
-# there is one layout for each description, and no offset is ever believed.
+# Both follow from the description alone, so a reader builds the header that belongs to it and compares: there
+# is one layout for each description, and no offset is ever believed.
 
 
 FORMAT: Final = 2
@@ -74,7 +74,7 @@ ArrayShape = Annotated[tuple[Size, ...], Field(max_length=32)]
 
 
 class Row(NamedTuple):
-    """One origin's line of the frontier."""
+    """A row of the frontier, for one origin."""
 
     node: U64
     incarnation: U64
@@ -84,7 +84,7 @@ class Row(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One tensor of the file."""
+    """A tensor of the file."""
 
     name: str
     dtype: str  # safetensors' name of it
@@ -92,7 +92,7 @@ class Part(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Its size in the file."""
+        """Return the tensor's size in the file."""
         return math.prod(self.shape) * np.dtype(DTYPES[self.dtype]).itemsize
 
 
@@ -113,9 +113,9 @@ def _known_format(number: int) -> int:
 
 
 class CheckpointMeta(BaseModel):
-    """Everything in a checkpoint but its arrays. `origin` is the life that wrote it; `rows` are the frontier
-    of its coordinates and `digest` their digest; `written_at` is Unix time; `rounds` how many of a sparse
-    ring were complete, which stands there only if some were.
+    """The description of a checkpoint: everything but its arrays. `origin` is the incarnation that wrote it;
+    `rows` are the frontier of its coordinates and `digest` their digest; `written_at` is Unix time; `rounds`
+    counts the complete rounds of a sparse ring, and is absent if there were none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -157,18 +157,18 @@ class CheckpointMeta(BaseModel):
 
     @cached_property
     def spec(self) -> RunSpec:
-        """The run."""
+        """Return the run."""
         fields = (self.tensors, self.quantum_log2, self.mode, self.label)
         return RunSpec(*fields, bytes.fromhex(self.initial), self.two_nodes, self.shards)
 
     @property
     def origin(self) -> Origin:
-        """The life that wrote it."""
+        """Return the incarnation that wrote the checkpoint."""
         return Origin(self.node, self.incarnation)
 
     @property
     def frontier(self) -> list[FrontierRow]:
-        """The rows as the core takes them: all durable here, nothing known of anybody's log."""
+        """Return the rows as the core takes them: all durable here, nothing known of the log of any node."""
         return [FrontierRow(*row[:4], durable=row.sequence, steps=row.steps) for row in self.rows]
 
     @cached_property
@@ -176,18 +176,20 @@ class CheckpointMeta(BaseModel):
         return {(row.node, row.incarnation): row.sequence for row in self.rows}
 
     def applied(self, origin: Origin) -> int:
-        """The last update of `origin` in the coordinates, 0 if none."""
+        """Return the last update of `origin` in the coordinates, 0 if none."""
         return self._sequences.get(origin, 0)
 
     def covers(self, origin: Origin, sequence: int) -> bool:
-        """Whether an own update, of this life or a former one, is in the coordinates and in the residual."""
+        """Return whether an own update, of this incarnation or a former one, is in the coordinates and in the
+        residual.
+        """
         if origin == self.origin and self.trainer is not None:
             return sequence <= self.trainer.sequence
         return sequence <= self.applied(origin)
 
     @cached_property
     def parts(self) -> list[Part]:
-        """The file's tensors in their order: larger elements first, so that each lies aligned."""
+        """Return the file's tensors in their order: larger elements first, so that each lies aligned."""
         parts = [Part(f"coordinates/{name}", "I32", shape) for name, shape in self.tensors]
         if self.shards:
             parts.append(Part(SHARD_COUNTS, "I32", (codec.COUNTS_PER_SHARD, self.shards)))
@@ -198,7 +200,7 @@ class CheckpointMeta(BaseModel):
         return sorted(parts, key=lambda part: -np.dtype(DTYPES[part.dtype]).itemsize)
 
     def pack(self, sha256: str) -> bytes:
-        """The file up to its first tensor: a safetensors header, its length a multiple of 8."""
+        """Build the file up to its first tensor: a safetensors header, its length a multiple of 8."""
         header: dict[str, object] = {
             "__metadata__": {"sha256": sha256, "p2psgd": self.model_dump_json(exclude_defaults=True)},
         }
@@ -223,14 +225,15 @@ Read = list[tuple[UpdateHeader, bytes]]
 
 
 def is_whole(frame: bytes, weights: int) -> bool:
-    """It is one UPDATE frame, and its header and checksum are right."""
+    """Return whether the bytes are one UPDATE frame with a valid header and checksum."""
     return _header_of(frame, weights) is not None
 
 
 def split_frames(tail: bytes, weights: int) -> tuple[Read, str]:
-    """The whole UPDATE frames, cut apart, and what is wrong with the first of the others, if there are any.
+    """Cut the tail into its whole UPDATE frames, and describe the fault of the first of the others, if there
+    are any.
 
-    None is found behind a length that cannot be.
+    The search ends at a length that is impossible.
     """
     found: Read = []
     fault, start, limit = "", 0, link_limits(weights)[FrameType.UPDATE]
@@ -252,7 +255,9 @@ def split_frames(tail: bytes, weights: int) -> tuple[Read, str]:
 
 
 def ending_at(rows: list[FrontierRow], read: Read) -> list[bytes]:
-    """Of each origin only what leads without a hole to its row: of no use is what comes before one."""
+    """Keep for each origin only the updates that lead without a hole to its row: those before a hole are of
+    no use.
+    """
     first = {Origin(row.node, row.incarnation): row.sequence + 1 for row in rows}
     kept = []
     for header, frame in reversed(read):
@@ -264,7 +269,7 @@ def ending_at(rows: list[FrontierRow], read: Read) -> list[bytes]:
 
 
 def _header_of(frame: bytes, weights: int) -> UpdateHeader | None:
-    """None if it is no whole UPDATE frame."""
+    """Parse the header of a frame; None if it is not a whole UPDATE frame."""
     if len(frame) <= PREFIX.size or PREFIX.unpack_from(frame) != (len(frame) - PREFIX.size, FrameType.UPDATE):
         return None
     try:
@@ -292,10 +297,10 @@ _TYPE_NAMES: Final = {np.dtype(numpy_name): name for name, numpy_name in DTYPES.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainerCheckpoint:
-    """Where the trainer was after own update `sequence` of the life that wrote it.
+    """The trainer's state after own update `sequence` of the incarnation that wrote it.
 
-    `residual` float32 (P,); `arrays` and `text` are the script's own. A life whose trainer has not attached
-    yet hands on what it restored, with sequence 0.
+    `residual` float32 (P,); `arrays` and `text` are the script's own. An incarnation whose trainer has not
+    attached yet hands on what it restored, with sequence 0.
     """
 
     sequence: int
@@ -307,7 +312,7 @@ class TrainerCheckpoint:
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """A node's state: `coordinates` int32 (C,) at the frontier `rows`, with `digest`; `tail` are UPDATE
-    frames. `origin` is the life that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
+    frames. `origin` is the incarnation that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
     complete. `warning` says what of it could not be read, empty if all was.
     """
 
@@ -324,11 +329,13 @@ class Checkpoint:
 
     @property
     def tail_bytes(self) -> int:
-        """Of all frames in the tail."""
+        """Return the bytes of all frames in the tail."""
         return self.tail.frame_bytes if isinstance(self.tail, Tail) else sum(map(len, self.tail))
 
     def describe(self) -> CheckpointMeta:
-        """Its description; CheckpointError if the trainer's state is not one that can be kept."""
+        """Build the checkpoint's description; CheckpointError if the trainer's state is not one that can be
+        kept.
+        """
         trainer = self.trainer
         if trainer is not None and not is_finite(trainer.residual):
             raise CheckpointError("this cannot be kept in a checkpoint: the residual is not finite")
@@ -357,7 +364,7 @@ class Checkpoint:
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> CheckpointMeta:
-    """Write it to `path`, which it replaces once it is whole and on disk; returns its description.
+    """Write a checkpoint to `path`, which it replaces once it is whole and on disk; return its description.
 
     OSError if it cannot be written, UnreadableTailError if a frame of the tail cannot be read or has changed,
     CheckpointError if the trainer's state cannot be kept.
@@ -376,16 +383,18 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> CheckpointMeta:
 
 
 def read_meta(path: Path) -> CheckpointMeta:
-    """The description alone, without checking the hash; CheckpointError, also if there is no such file."""
+    """Read the description alone, without checking the hash; CheckpointError, also if there is no
+    such file.
+    """
     with _reading(path) as file:
         return _read_head(file)[0]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The whole of it, verified: hash, shapes, limits, and that the coordinates have the digest.
+    """Read a whole checkpoint and verify it: hash, shapes, limits, and that the coordinates have the digest.
 
-    CheckpointError with a sentence otherwise, also if there is no such file. Only a tail that was already
-    damaged when it was written costs no more than what of it is.
+    CheckpointError with a sentence otherwise, also if there is no such file. A tail that was already damaged
+    when it was written costs only the damaged part.
     """
     with _reading(path) as file:
         meta, sha256 = _read_head(file)
@@ -420,7 +429,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def is_finite(residual: NDArray[np.float32]) -> bool:
-    """None of it is NaN or infinite; takes no memory."""
+    """Return whether no element is NaN or infinite; takes no memory."""
     return math.isfinite(residual.min()) and math.isfinite(residual.max())
 
 
@@ -433,7 +442,7 @@ def _describe_trainer(trainer: TrainerCheckpoint) -> TrainerMeta:
 
 
 def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview]:
-    """The bytes of all tensors in the order of the file; only what is not contiguous is copied."""
+    """Yield the bytes of all tensors in the order of the file; only what is not contiguous is copied."""
     place = 0
     for name, _, shape in meta.parts:
         kind, _, rest = name.partition("/")
@@ -450,7 +459,7 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
 
 
 def _whole(tail: Iterable[bytes], weights: int) -> Iterator[bytes]:
-    """Its frames; UnreadableTailError at one that has changed in memory."""
+    """Yield the frames of the tail; UnreadableTailError at one that has changed in memory."""
     for frame in tail:
         if not is_whole(frame, weights):
             raise UnreadableTailError("an update in memory has changed")
@@ -458,13 +467,13 @@ def _whole(tail: Iterable[bytes], weights: int) -> Iterator[bytes]:
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
-    """An array's elements, little-endian; the array's own memory where that is possible."""
+    """Return an array's elements, little-endian; the array's own memory where that is possible."""
     flat = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
     return flat.view(np.uint8).data
 
 
 def _places(meta: CheckpointMeta, coordinates: NDArray[np.int32]) -> dict[str, NDArray[Any]]:
-    """Memory for each tensor; those of the run are parts of `coordinates`."""
+    """Allocate memory for each tensor; those of the run are parts of `coordinates`."""
     arrays: dict[str, NDArray[Any]] = {}
     place = 0
     for part in meta.parts:
@@ -497,7 +506,7 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
 
 
 def _read_head(file: BufferedReader) -> tuple[CheckpointMeta, str]:
-    """Description and hash from the start of the file, which is left at its first tensor."""
+    """Read description and hash from the start of the file, which is left at its first tensor."""
     length = int.from_bytes(file.read(8), "little")
     if not 0 < length <= HEADER_BYTES_MAX:
         raise CheckpointError("it does not begin like a checkpoint")
@@ -518,7 +527,7 @@ def _read_head(file: BufferedReader) -> tuple[CheckpointMeta, str]:
 
 
 def _check(found: Checkpoint) -> None:
-    """What the hash does not prove: that it holds what a replica can go on from."""
+    """Check what the hash does not prove: that a replica can go on from this content."""
     if codec.digest_coordinates(found.coordinates, found.spec.key) != found.digest:
         raise CheckpointError("its coordinates do not have its digest")
     largest = 0 if found.spec.dense else max(int(found.coordinates.max()), -int(found.coordinates.min()))

@@ -27,8 +27,8 @@ _SUFFIX: Final = ".safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A checkpoint is on disk; `kept` describes all that are kept now, it included. `warning` says what had
-    to be left out of it, empty if nothing.
+    """The result of a write: a checkpoint is on disk. `kept` describes all that are kept now, it included;
+    `warning` says what had to be left out of it, empty if nothing.
     """
 
     number: int
@@ -56,8 +56,8 @@ class CheckpointStore:
         self._damaged: set[int] = set()
 
     def numbers(self) -> list[int]:
-        """The numbers of all checkpoints, ascending, damaged ones included; CheckpointUnreadable if the
-        folder cannot be looked into.
+        """Return the numbers of all checkpoints, ascending, damaged ones included; CheckpointUnreadable if
+        the folder cannot be looked into.
         """
         try:
             return numbered(self.folder, _PREFIX, _SUFFIX)
@@ -66,11 +66,11 @@ class CheckpointStore:
             raise CheckpointUnreadable(words) from None
 
     def path(self, number: int) -> Path:
-        """Where the checkpoint of that number lies."""
+        """Return the path of the checkpoint of that number."""
         return self.folder / f"{_PREFIX}{number:08d}{_SUFFIX}"
 
     def write(self, checkpoint: Checkpoint) -> Written:
-        """Write one more, then remove what is older than the newest two whole ones.
+        """Write another checkpoint, then remove what is older than the newest two whole ones.
 
         CheckpointError with a sentence if it cannot be written, or does not have the digest that it says: the
         former ones then stay. Frames that cannot be read or have changed are left out, with those of the same
@@ -96,8 +96,8 @@ class CheckpointStore:
         return Written(number, size, self._describe(kept), warning)
 
     def latest(self) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole and can be read, with a warning for each newer one, and for
-        what of it is damaged. CheckpointUnreadable if the folder cannot be looked into.
+        """Read the newest checkpoint that is whole and can be read, with a warning for each newer one, and
+        for what of it is damaged. CheckpointUnreadable if the folder cannot be looked into.
         """
         warnings: list[str] = []
         for number in reversed(self.numbers()):
@@ -114,11 +114,13 @@ class CheckpointStore:
         return None, warnings
 
     def entries(self) -> list[Entry]:
-        """All checkpoints, ascending, each read whole to see whether it is."""
+        """Return all checkpoints, ascending, each read whole to verify it."""
         return [entry for number in self.numbers() if (entry := self.entry(number)) is not None]
 
     def entry(self, number: int) -> Entry | None:
-        """The checkpoint of that number, None if there is none, or a running node has just removed it."""
+        """Return the checkpoint of that number, None if there is none, or a running node has just
+        removed it.
+        """
         path, meta, fault = self.path(number), None, ""
         try:
             size = path.stat().st_size
@@ -140,7 +142,7 @@ class CheckpointStore:
         sync_folder(self.folder)
 
     def _describe(self, numbers: list[int]) -> list[CheckpointMeta]:
-        """Those of them that can be read."""
+        """Return the descriptions of those checkpoints that can be read."""
         found = []
         for number in numbers:
             with contextlib.suppress(CheckpointError):
@@ -149,7 +151,9 @@ class CheckpointStore:
 
 
 def _write_what_is_whole(path: Path, checkpoint: Checkpoint) -> str:
-    """Returns a warning if part of the tail was left out."""
+    """Write a checkpoint, without those parts of the tail that are damaged; return a warning if there were
+    any.
+    """
     try:
         write_checkpoint(path, checkpoint)
         return ""

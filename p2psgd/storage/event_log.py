@@ -22,9 +22,9 @@ from p2psgd.base.formatting import printable
 # ----------------------------------------------------------------------------
 # How often the event log keeps what peers cause at will: a flood of it would push out everything else. Pure.
 #
-# Links come and go as often as a peer likes, and a peer that lies can have an alarm raised each time. Of
-# each kind of such events some pass at once for each peer, and some for all of them; then one every few
-# minutes. The others are counted, and the next one of the kind that passes says how many they were.
+# Links come and go as often as a peer likes, and a peer that lies can have an alarm raised each time. Of each
+# kind of such events some pass at once for each peer, and some for all of them; then one every few minutes.
+# The others are counted, and the next one of the kind that passes gives their number.
 
 
 # An "alarm" is one of these only where it is about a peer, as all the others are.
@@ -37,7 +37,7 @@ INTERVAL_S: Final = 300.0  # with words of full length the six kinds fill one of
 
 
 class EventLimit:
-    """Of one event log; `held_back` counts all that were not to be kept."""
+    """The limit of one event log; `held_back` counts all events that were not kept."""
 
     def __init__(self) -> None:
         self.held_back = 0
@@ -46,7 +46,9 @@ class EventLimit:
         self._by_kind = TokenBuckets(burst=KIND_BURST, interval_s=INTERVAL_S)
 
     def pass_on(self, kind: str, node: int | None, now: float) -> int | None:
-        """None: the event is held back. Else how many of its kind were since the last one that passed."""
+        """Return how many events of this kind were held back since the last one that passed; None: this one
+        is held back.
+        """
         if node is None or kind not in OF_PEERS:
             return 0
         if self._by_peer.take(f"{kind} {node}", now) and self._by_kind.take(kind, now):
@@ -60,7 +62,7 @@ class EventLimit:
 # A node's event log: what happened to it, one JSON object a line, in its state directory.
 #
 # Kept to 1 MiB and the 1 MiB before it, so it can neither fill a disk nor be lost by a restart. What peers
-# cause at will has a limit of its own, see EventLimit. A log that cannot be written is counted and told
+# cause at will has a limit of its own, see EventLimit. A log that cannot be written is counted and reported
 # in the status, and nothing else changes: training goes on. Figures that change all the time belong into the
 # status; here stand the moments when something became different.
 
@@ -81,7 +83,7 @@ Event = dict[str, Any]
 
 
 class EventCounts(TypedDict):
-    """How many events there were, and whether all of them are in the file."""
+    """The counts of an event log: how many events there were, and whether all of them are in the file."""
 
     count: int
     held_back: int
@@ -90,11 +92,13 @@ class EventCounts(TypedDict):
 
 
 class EventLog:
-    """Appends to `events.jsonl` in the state directory `state`; when full it becomes `events.jsonl.1`.
+    """The event log, which appends to `events.jsonl` in the state directory `state`; when full it becomes
+    `events.jsonl.1`.
 
     `failures` counts the events that are in memory only, `trouble` says why the last of them is. Every event
     has `time` (UTC, ISO 8601), `count` (ascending, also over restarts), `kind`, `words`, then `node` and `id`
-    if it is about a peer, then its figures. `cut_short`: the last one of the life before was no "stop".
+    if it is about a peer, then its figures. `cut_short`: the last one of the incarnation before was not a
+    "stop".
     """
 
     def __init__(
@@ -141,14 +145,14 @@ class EventLog:
             self._fail(error)
 
     def about(self, node: int | None) -> dict[str, str]:
-        """The peer that something is about; nothing if it is about none."""
+        """Return the name and id of the peer that an event is about; nothing if it is about none."""
         if node is None:
             return {}
         return {"node": self.names(node) or f"{node:016x}", "id": f"{node:016x}"}
 
     def status(self) -> EventCounts:
-        """The status in short: how many events there were, whether all of them are in the file, and how many
-        more peers have caused.
+        """Return the status in short: how many events there were, whether all of them are in the file, and
+        how many more peers have caused.
         """
         return {
             "count": self._count,
@@ -191,12 +195,12 @@ class EventLog:
 
 
 def older_path(path: Path) -> Path:
-    """Where the full file went."""
+    """Return the path of the full file."""
     return path.with_name(path.name + ".1")
 
 
 def parse_event(line: bytes) -> Event | None:
-    """The event in a line of the file, None if it is none."""
+    """Parse a line of the file into an event, None if it is not one."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -224,7 +228,7 @@ def _ends_whole(path: Path) -> bool:
 
 
 # ----------------------------------------------------------------------------
-# Reading it, for `p2psgd events`: of a node that runs, and of one that has ended.
+# Reading the event log, for `p2psgd events`: of a node that runs, and of one that has ended.
 
 
 POLL_S: Final = 0.2
@@ -232,7 +236,9 @@ LINE_BYTES_MAX: Final = 64 * 1024  # a longer line is no event of ours
 
 
 class EventReader:
-    """The events in the state directory `state`; UsageError if there are none or they cannot be read."""
+    """A reader of the events in the state directory `state`; UsageError if there are none or they cannot be
+    read.
+    """
 
     def __init__(self, state: Path) -> None:
         self._path = state / EVENTS_NAME
@@ -248,7 +254,7 @@ class EventReader:
         self._newest.close()
 
     def kept(self) -> list[Event]:
-        """All that are kept now, oldest first; to be called once, before `follow`."""
+        """Return all events that are kept now, oldest first; call it once, before `follow`."""
         older = b""
         # The newest was opened before the older one is: else a file that fills up now could be missed.
         with contextlib.suppress(OSError), older_path(self._path).open("rb") as file:
@@ -257,7 +263,7 @@ class EventReader:
         return [*_parse(older.split(b"\n")), *self._read()]
 
     def follow(self) -> Iterator[Event]:
-        """Those that come after, for ever."""
+        """Yield the events that come after those, for ever."""
         while True:
             replaced = self._is_replaced()  # looked at first: nothing is added to a file after that
             yield from self._read()
@@ -284,7 +290,7 @@ class EventReader:
             raise UsageError(f"cannot read {self._path}: {reason}", ExitCode.PERMISSION) from None
 
     def _is_replaced(self) -> bool:
-        """It was full, and the daemon has begun another."""
+        """Return whether the file was full, and the daemon has begun another."""
         try:
             return not os.path.samestat(self._path.stat(), os.fstat(self._newest.fileno()))
         except OSError:
@@ -292,7 +298,9 @@ class EventReader:
 
 
 def select_events(events: list[Event], *, kind: str | None, last: int | None) -> list[Event]:
-    """The last so many of one kind; None: of any kind, all. UsageError if there is no such kind."""
+    """Return the `last` events of one kind, None: all; `kind` None: of any kind. UsageError if there is no
+    such kind.
+    """
     kinds = KINDS | {event["kind"] for event in events}  # those of a later version as well
     if kind is not None and kind not in kinds:
         raise UsageError(
@@ -307,7 +315,7 @@ def _parse(lines: list[bytes]) -> Iterator[Event]:
 
 
 # ----------------------------------------------------------------------------
-# What a node has to say: each sentence goes to its log and its event log, alarms to its status as well.
+# A node's reports to people: each sentence goes to its log and its event log, alarms to its status as well.
 
 
 ALARMS_MAX: Final = 20  # the latest; all are in the log
@@ -317,7 +325,7 @@ log = logging.getLogger("p2psgd.node")
 
 
 class NodeLog:
-    """One node's."""
+    """The log, the event log and the alarms of one node."""
 
     def __init__(self, state: Path) -> None:
         self.events = EventLog(state)
@@ -325,11 +333,11 @@ class NodeLog:
 
     @property
     def alarms(self) -> list[str]:
-        """The latest, oldest first."""
+        """Return the latest alarms, oldest first."""
         return [words for words, _ in self._alarms]
 
     def alarm(self, words: str, node: int | None = None) -> None:
-        """Something that a person should look at; `node`: the peer that has caused it."""
+        """Raise an alarm for something that a person should look at; `node`: the peer that has caused it."""
         log.error("%s", words, extra={"fields": {"kind": "alarm", **self.events.about(node)}})
         by_peers = [each for each in self._alarms if each[1]]
         if node is not None and len(by_peers) >= PEER_ALARMS_MAX:
@@ -338,10 +346,10 @@ class NodeLog:
         self.events.write("alarm", words, node)
 
     def settle(self, words: str) -> None:
-        """What this alarm told of is mended: the status no longer shows it, the log does."""
+        """Take back an alarm whose cause is gone: the status no longer shows it, the log does."""
         self._alarms = [alarm for alarm in self._alarms if alarm[0] != words]
 
     def note(self, kind: str, words: str, node: int | None = None) -> None:
-        """Something has become different, with `node`: for that peer."""
+        """Report that something has become different, with `node`: for that peer."""
         log.info("%s", words, extra={"fields": {"kind": kind, **self.events.about(node)}})
         self.events.write(kind, words, node)

@@ -29,10 +29,10 @@ OWN_UPDATES: Final = "this node's own updates"
 
 
 class DiskWork:
-    """What is under way; more than `limit_s` seconds are too long."""
+    """The disk work under way; more than `limit_s` seconds are too long."""
 
     def __init__(self, limit_s: float, own_busy_since: Callable[[], float | None]) -> None:
-        """`own_busy_since`: when the thread of the own updates began what it is at, monotonic."""
+        """Take `own_busy_since`: when the thread of the own updates began its present work, monotonic."""
         self._limit_s = limit_s
         self._own_busy_since = own_busy_since
         self._begun: dict[object, tuple[float, str]] = {}
@@ -44,7 +44,7 @@ class DiskWork:
         *args: _Arguments.args,
         **kwargs: _Arguments.kwargs,
     ) -> _Result:
-        """Do it in a thread; `what` is how people call it."""
+        """Do the work in a thread; `what` is its name for people."""
         key = object()
         self._begun[key] = time.monotonic(), what
         try:
@@ -53,12 +53,12 @@ class DiskWork:
             del self._begun[key]
 
     def overdue(self, now: float) -> str:
-        """One sentence on what the disk has been at for too long; empty if there is nothing."""
+        """Describe in one sentence the work that has taken too long; empty if there is none."""
         since, _ = self._oldest(now)
         return self.under_way(now) if now - since > self._limit_s else ""
 
     def under_way(self, now: float) -> str:
-        """One sentence on what the disk has been at the longest."""
+        """Describe in one sentence the work that has taken longest."""
         since, what = self._oldest(now)
         return f"the disk has been at {what} for {formatting.duration(now - since)}"
 
@@ -79,7 +79,7 @@ DIRECTORY_MODE: Final = 0o750
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path` once it is whole and on disk; `mode` less the umask is
+    """Open a file that takes the place of `path` once it is whole and on disk; `mode` less the umask decides
     who may use it.
 
     Nothing changes if the with block raises. OSError if it cannot be written.
@@ -112,7 +112,8 @@ def make_directory(place: Path, *, mode: int = DIRECTORY_MODE) -> None:
 
 
 def numbered(folder: Path, prefix: str, suffix: str) -> list[int]:
-    """The numbers between them in the names of a folder's files, ascending; none if there is no such folder.
+    """Return the numbers between prefix and suffix in the names of a folder's files, ascending; none if the folder
+    does not exist.
 
     OSError if it cannot be looked into.
     """
@@ -135,7 +136,7 @@ def sync_folder(folder: Path) -> None:
 
 
 # ----------------------------------------------------------------------------
-# What of a run lies where in a node's state directory.
+# The layout of a node's state directory: where the parts of a run lie.
 
 
 FOLDER: Final = "run"  # checkpoints and own updates
@@ -144,15 +145,16 @@ NODE_NAME: Final = "node.json"  # id, name and life
 
 
 def giving_up(state: Path) -> str:
-    """The command with which a person gives up what a node that does not run has of its run; the node stays
-    the same one.
+    """Return the command with which a person gives up what a node that does not run has of its run; the node
+    stays the same one.
     """
     return _removing(state, FOLDER, VOTES_NAME)
 
 
 def becoming_another(state: Path) -> str:
-    """What a person does with a node that must not go on as itself, since its votes are lost, and what that
-    costs: the end of a sentence. The id must be another, for votes are the node's, in whichever life.
+    """Describe how a person replaces a node that must not go on as itself, since its votes are lost, and what
+    that costs: the end of a sentence. The id must be another, for the votes are the node's, in every
+    incarnation.
     """
     export = f"p2psgd checkpoint export FILE --state {shlex.quote(str(state))}"
     return (

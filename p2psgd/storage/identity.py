@@ -1,8 +1,8 @@
-"""Who this node is: its id, name and life, kept in a state directory that belongs to one running daemon at
-a time.
+"""The identity of this node: its id, name and incarnation, kept in a state directory that belongs to one
+running daemon at a time.
 
-The id is drawn once and stays; the incarnation is new, and higher, for every life, and is on disk before
-it is used, so that a daemon that restarts is never taken for its former self.
+The id is drawn once and stays; the incarnation is new, and higher, at every start, and is on disk before it
+is used, so that a daemon that restarts is never taken for its former self.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class _Known(BaseModel):
 
 @dataclass
 class Identity:
-    """This life of this node; holds the state directory's lock until `release`."""
+    """The present incarnation of this node; holds the state directory's lock until `release`."""
 
     origin: Origin
     name: str
     _lock: int
 
     def release(self) -> None:
-        """Give the state directory back."""
+        """Release the state directory's lock."""
         os.close(self._lock)
 
 

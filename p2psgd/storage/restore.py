@@ -1,4 +1,4 @@
-"""What a node that starts again finds on disk: its newest whole checkpoint and its own updates beyond it."""
+"""Restore: a node that starts again reads its newest whole checkpoint and its own updates beyond it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _ABANDONED: Final = re.compile(r"abandoned-([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundOnDisk:
-    """`checkpoint`, if there is one, with a residual that does not hold any more what was sent since then.
+    """The state that a restarted node has found. `checkpoint`, if there is one, has a residual that does not
+    hold any more what was sent since then.
 
-    `own` are UPDATE frames of this node's former lives beyond it, of each life in order and without a hole:
-    to be applied like a peer's. `previous` is the last of those lives, None if nothing of it can be read.
-    `warnings` are sentences for people; `store` knows now which checkpoints are damaged.
+    `own` are UPDATE frames of this node's former incarnations beyond it, of each incarnation in order and
+    without a hole: apply them like a peer's. `previous` is the last of those incarnations, None if nothing of
+    it can be read. `warnings` are sentences for people; `store` knows now which checkpoints are damaged.
     """
 
     store: CheckpointStore
@@ -43,10 +44,10 @@ class FoundOnDisk:
 
 
 def restore(folder: Path, spec: RunSpec | None) -> FoundOnDisk | None:
-    """Read what a former life of this node left in `folder`, None if that is nothing.
+    """Read what a former incarnation of this node left in `folder`, None if that is nothing.
 
-    `spec` None: of whichever run the checkpoint is; without one, own updates are of no use and not read.
-    UsageError if it is of another run, or cannot be read.
+    `spec` None: take the run from the checkpoint; without a checkpoint, own updates are of no use and not
+    read. UsageError if the content is of another run, or cannot be read.
     """
     store = CheckpointStore(folder)
     checkpoint, warnings = store.latest()
@@ -108,7 +109,7 @@ def abandon(folder: Path) -> Path | None:
 
 
 def _read_all_own(folder: Path, spec: RunSpec, warnings: list[str]) -> Iterator[tuple[UpdateHeader, bytes]]:
-    """What the files of own updates hold; a damaged one adds to the warnings."""
+    """Read the files of own updates; a damaged one adds to the warnings."""
     try:
         paths = own_paths(folder)
     except OSError as error:
@@ -121,7 +122,7 @@ def _read_all_own(folder: Path, spec: RunSpec, warnings: list[str]) -> Iterator[
 
 
 def _own_of_tail(checkpoint: Checkpoint) -> dict[tuple[Origin, int], bytes]:
-    """This node's updates among those that the checkpoint keeps for its peers."""
+    """Return this node's updates among those that the checkpoint keeps for its peers."""
     found = {}
     for frame in checkpoint.tail:
         header, _ = parse_update(memoryview(frame)[PREFIX.size :], checkpoint.spec.coordinates)
@@ -132,7 +133,8 @@ def _own_of_tail(checkpoint: Checkpoint) -> dict[tuple[Origin, int], bytes]:
 
 def _take_back(checkpoint: Checkpoint, sent: Mapping[tuple[Origin, int], bytes]) -> None:
     """Take out of the residual what was sent after it was saved, as far as it is still in there: it would be
-    sent twice. Never past zero: what was sent beyond it came from mini-batches whose work is not undone.
+    sent twice. The residual never crosses zero: what was sent beyond it came from mini-batches whose work is
+    not undone.
     """
     if checkpoint.trainer is None:
         return

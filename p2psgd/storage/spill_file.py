@@ -23,10 +23,12 @@ _CHECKSUM: Final = struct.Struct("<I")
 
 
 class FrameFile:
-    """At most `budget_bytes` of a file system, checksums included; not all of that are frames."""
+    """A file of frames that takes at most `budget_bytes` of a file system, checksums included; not all of
+    that are frames.
+    """
 
     def __init__(self, directory: Path, *, budget_bytes: int) -> None:
-        """OSError if no file can be made in `directory`."""
+        """Make the file in `directory`; OSError if that fails."""
         self.budget_bytes = budget_bytes
         self._segment_bytes = max(1, min(SEGMENT_BYTES, budget_bytes))
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (closed by close())
@@ -37,7 +39,7 @@ class FrameFile:
         self._held: set[int] = set()  # segments with freed frames that may be read all the same
 
     def write(self, frame: bytes) -> int:
-        """Keep a frame; returns its place in the file. OSError if the budget or the disk has no room, or
+        """Keep a frame and return its place in the file. OSError if the budget or the disk has no room, or
         fails.
         """
         data = _CHECKSUM.pack(codec.crc32c(frame)) + frame
@@ -50,7 +52,7 @@ class FrameFile:
         return place
 
     def read(self, handle: int, length: int) -> bytes:
-        """The frame at a place; OSError if the disk fails or does not hold it any more."""
+        """Read the frame at a place; OSError if the disk fails or does not hold it any more."""
         data = os.pread(self._file.fileno(), _CHECKSUM.size + length, handle)
         frame = data[_CHECKSUM.size :]
         if len(frame) != length or _CHECKSUM.unpack_from(data)[0] != codec.crc32c(frame):
@@ -58,7 +60,7 @@ class FrameFile:
         return frame
 
     def free(self, handle: int, length: int, *, held: bool = False) -> None:
-        """The frame at a place will not be read any more, or, `held`, not after `release`."""
+        """Release the frame at a place, which is not read any more, or, `held`, not after `release`."""
         segment = handle // self._segment_bytes
         self._frames[segment] -= 1
         if held:
@@ -66,17 +68,17 @@ class FrameFile:
         self._reuse(segment)
 
     def release(self) -> None:
-        """What was freed and held will not be read any more either."""
+        """Allow reuse of the frames that were freed while held: they are not read any more either."""
         held, self._held = self._held, set()
         for segment in held:
             self._reuse(segment)
 
     def close(self) -> None:
-        """The file is gone."""
+        """Close the file, which removes it."""
         self._file.close()
 
     def _reuse(self, segment: int) -> None:
-        """Fill it anew, if it has nothing any more that is read."""
+        """Make a segment available again, if it has no frame any more that is read."""
         if self._frames[segment] or segment in self._held:
             return
         if segment == self._open:
@@ -102,7 +104,7 @@ class FrameFile:
 
 
 def _write_all(descriptor: int, data: bytes, place: int) -> None:
-    """pwrite, which may take less than all when the disk is about to be full."""
+    """Write with pwrite, which may take less than all when the disk is about to be full."""
     while data:
         written = os.pwrite(descriptor, data, place)
         data, place = data[written:], place + written

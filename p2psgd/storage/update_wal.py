@@ -57,7 +57,7 @@ class WalError(P2psgdError):
 
 
 class WalHeader(BaseModel):
-    """The run of the updates."""
+    """The header of a file of own updates, which describes their run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -95,7 +95,7 @@ def read_start(file: io.BufferedIOBase) -> WalHeader:
 def read_bodies(file: io.BufferedIOBase, coordinates: int) -> Iterator[bytes | bytearray]:
     """Yield the bodies of the UPDATE frames, of which only the lengths are checked.
 
-    Each whole one is given before WalError says where and why the file cannot be read on.
+    Each whole one comes before the WalError that says where and why the file cannot be read on.
     """
     reader = FrameReader()
     reader.open({FrameType.UPDATE: link_limits(coordinates)[FrameType.UPDATE]})
@@ -121,8 +121,8 @@ def read_bodies(file: io.BufferedIOBase, coordinates: int) -> Iterator[bytes | b
 
 
 # ----------------------------------------------------------------------------
-# The own updates of a node as `UpdateWal` has left them on its disk: which files there are, and what of them
-# can be read.
+# A node's own updates as `UpdateWal` has left them on its disk: which files there are, and what of them can
+# be read.
 
 
 OWN_PREFIX: Final = "own-"
@@ -133,18 +133,18 @@ _MARK_PLACE: Final = PREFIX.size + UPDATE_HEADER_BYTES - 4 - len(_MARK)
 
 
 def own_path(folder: Path, number: int) -> Path:
-    """The file of that number."""
+    """Return the path of the file of that number."""
     return folder / f"{OWN_PREFIX}{number:08d}{OWN_SUFFIX}"
 
 
 def own_paths(folder: Path) -> list[Path]:
-    """The files of own updates in a folder, oldest first; OSError if it cannot be looked into."""
+    """Return the files of own updates in a folder, oldest first; OSError if it cannot be looked into."""
     return [own_path(folder, number) for number in numbered(folder, OWN_PREFIX, OWN_SUFFIX)]
 
 
 def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
-    """The whole updates of one such file, header and frame each; it ends where the file is torn, as a crash
-    leaves it.
+    """Yield the whole updates of one file of own updates, header and frame each; it ends where the file is
+    torn, as a crash leaves it.
 
     WalError, after the last of them, if the file is damaged there and others follow, or if it lacks its
     start, which was on disk before the file had its name: the file system has lost it. UsageError if it is
@@ -181,7 +181,7 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
 
 
 def another_run(path: Path, other: RunSpec | WalHeader, spec: RunSpec) -> UsageError:
-    """What to say of a file in the folder of a run that is another run's."""
+    """Build the error for a file in the folder of a run that belongs to another run."""
     return UsageError(
         f"{path} is of run {name_run(other.fingerprint, other.label, other.mode)}, this node is to train run "
         f"{name_run(spec.fingerprint, spec.label, spec.mode)}: give this run another directory with --state, "
@@ -191,7 +191,7 @@ def another_run(path: Path, other: RunSpec | WalHeader, spec: RunSpec) -> UsageE
 
 
 def _holds_update(data: bytes, weights: int) -> bool:
-    """A whole update begins somewhere behind the first byte."""
+    """Return whether a whole update begins somewhere behind the first byte."""
     at = data.find(_MARK, _MARK_PLACE + 1)
     while at >= 0:
         start = at - _MARK_PLACE
@@ -210,8 +210,8 @@ BUFFERS_MAX: Final = 1024  # Linux's UIO_MAXIOV: what one writev takes
 
 
 class FrameFile:
-    """Appends to a file of which this process alone has the `descriptor`, and closes it; `bytes` are in it,
-    `bytes_held` from the start, and `whole` pieces since then.
+    """A file that ends with a whole frame after every append. This process alone has its `descriptor`, which
+    it closes; `bytes` are in it, `bytes_held` from the start, and `whole` pieces since then.
     """
 
     def __init__(self, descriptor: int, *, bytes_held: int = 0) -> None:
@@ -220,7 +220,7 @@ class FrameFile:
         self._descriptor = descriptor
 
     def append(self, batch: Sequence[bytes]) -> None:
-        """Write all of it; OSError if the device takes no more, the file then cut to what is whole."""
+        """Write the whole batch; OSError if the device takes no more, the file then cut to what is whole."""
         place, offset = 0, 0  # of the next byte to write
         try:
             while place < len(batch):
@@ -237,11 +237,11 @@ class FrameFile:
             raise
 
     def sync(self) -> None:
-        """Wait until all of it is on disk; OSError if that fails."""
+        """Wait until everything written is on disk; OSError if that fails."""
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._descriptor)
 
 
@@ -268,7 +268,7 @@ Kept = Sequence[CheckpointMeta]
 
 
 class UpdateWal:
-    """Takes own updates and writes them in a thread of its own, into a new file of `folder`.
+    """A writer of own updates, with a thread of its own, into a new file of `folder`.
 
     If writing fails, `on_error` gets one sentence, in whichever thread it happens, and what could not be
     written is kept and tried again, into a new file: a hole would make all that comes after it useless. Only
@@ -298,7 +298,7 @@ class UpdateWal:
         self._thread.start()
 
     def add(self, frame: bytes) -> None:
-        """Take one more UPDATE frame of this life; never waits."""
+        """Queue one more UPDATE frame of this incarnation; never waits."""
         with self._lock:
             if self._stopped:
                 return
@@ -311,15 +311,15 @@ class UpdateWal:
         self._report(f"until its next checkpoint: the disk is {behind // 10**6} MB behind the run")
 
     def rotate(self, kept: Kept) -> None:
-        """A checkpoint is on disk, and `kept` are now all there are: begin a new file, then remove those that
-        none of them needs. Never waits.
+        """Begin a new file now that a checkpoint is on disk, and `kept` are all there are, then remove the
+        files that none of them needs. Never waits.
         """
         with self._lock:
             self._queue.append(tuple(kept))
             self._stopped = False
 
     def close(self) -> None:
-        """Write and synchronise what is left; waits some seconds at most."""
+        """Write and synchronise what is left; waits CLOSE_LIMIT_S at most."""
         self._closing.set()
         self._thread.join(CLOSE_LIMIT_S)
         if self._thread.is_alive():
@@ -329,7 +329,7 @@ class UpdateWal:
         self._on_error(f"this node's own updates are not written to {self._folder} {why}")
 
     def _write_on(self) -> None:
-        """The thread: until the node closes and the queue is empty."""
+        """Write in the thread until the node closes and the queue is empty."""
         self.busy_since = time.monotonic()
         self._carry_out(self._start)
         last = False
@@ -350,7 +350,7 @@ class UpdateWal:
         self.busy_since = None
 
     def _carry_out(self, work: Callable[[], None]) -> None:
-        """After an error there is no file until one can be begun."""
+        """Run disk work; after an error there is no file until one can be begun."""
         try:
             work()
         except OSError as error:
@@ -425,7 +425,7 @@ class UpdateWal:
                     del self._ends[path]
 
     def _put_aside(self, path: Path) -> None:
-        """A person may find more in it than `read_own` does."""
+        """Keep a damaged file under another name: a person may find more in it than `read_own` does."""
         aside = path.with_suffix(_ASIDE)
         path.replace(aside)
         self._on_error(f"{path}, which is damaged, is kept as {aside}; only the newest {ASIDE_MAX} such are")

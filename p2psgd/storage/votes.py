@@ -1,7 +1,7 @@
 """The votes of a node on disk (`p2psgd.core.view`): a small JSON file with its own hash.
 
-With the members stand the names that people know them by: after a power cut of all, a person must be told who
-is waited for, and those have not said their names again.
+With the members stand the names that people know them by: after a power cut of all, the status must show
+which nodes are missing, and those have not sent their names again.
 
 A node that has forgotten what it promised could help to decide two different views, so a file that is there
 but cannot be read ends the node instead of counting as none.
@@ -74,7 +74,7 @@ def write_votes(state: Path, fingerprint: bytes, votes: Votes, names: Mapping[in
 
 
 def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] | None:
-    """The votes in the state directory and what members are called, None if there are none.
+    """Read the votes in the state directory and the members' names, None if there are none.
 
     UsageError if they are damaged or another run's: this node must then not vote.
     """
@@ -98,7 +98,7 @@ def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] 
 
 
 def check_votes(state: Path) -> None:
-    """UsageError if there are votes in the state directory that are damaged, of whichever run."""
+    """Raise UsageError if there are votes in the state directory that are damaged, of any run."""
     _read(state)
 
 
