@@ -112,8 +112,8 @@ def make_directory(place: Path, *, mode: int = DIRECTORY_MODE) -> None:
 
 
 def numbered(folder: Path, prefix: str, suffix: str) -> list[int]:
-    """Return the numbers between prefix and suffix in the names of a folder's files, ascending; none if the folder
-    does not exist.
+    """Return the numbers between prefix and suffix in the names of a folder's files, ascending; none if
+    the folder does not exist.
 
     OSError if it cannot be looked into.
     """
