@@ -42,7 +42,7 @@ class Frontier:
         return iter(self._rows)
 
     def items(self) -> ItemsView[Origin, tuple[int, int, int]]:
-        """By origin: sequence, digest and mini-batch."""
+        """Return sequence, digest and step count by origin."""
         return self._rows.items()
 
     def sequence(self, origin: Origin) -> int:
@@ -67,7 +67,7 @@ class Frontier:
         self.version += 1
 
     def jump(self, sequence: int, digest: int, steps: int) -> None:
-        """A round of a dense ring is complete."""
+        """Note that a round of a dense ring is complete."""
         assert sequence > self.sequence(RING), (sequence, self.sequence(RING))
         self._rows[RING] = (sequence, digest, steps)
         self.version += 1
@@ -118,7 +118,7 @@ _FORM: Final = re.compile("[0-9a-fA-F]{16}", re.ASCII)
 
 
 def parse_node_id(text: str) -> int | None:
-    """The id that `text` is; None if it has another form, and only then it may be a name."""
+    """Return the id that `text` is; None if it has another form, and only then it may be a name."""
     return int(text, 16) if _FORM.fullmatch(text) else None
 
 

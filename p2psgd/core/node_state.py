@@ -62,17 +62,17 @@ class Node(Lifecycle[NodeState]):
 
     @property
     def ready(self) -> bool:
-        """This node is a member whose replica is complete."""
+        """Return whether this node is a member whose replica is complete."""
         return self.state is NodeState.READY
 
     @property
     def quarantined(self) -> bool:
-        """The weights in memory are not what was applied: none of them may be sent."""
+        """Return whether the weights in memory are not what was applied: none of them may be sent."""
         return self.state in DAMAGED
 
     @property
     def repairing(self) -> bool:
-        """This node tries to make its weights anew by itself."""
+        """Return whether this node tries to make its weights anew by itself."""
         return self.state is NodeState.REPAIRING
 
     def follow_readiness(self) -> None:

@@ -123,7 +123,7 @@ class Peer(Lifecycle[PeerState]):
 
     @property
     def barred(self) -> bool:
-        """The peer's node was removed for good."""
+        """Return whether the peer's node was removed for good."""
         return self.state is PeerState.BARRED
 
     def learn_status(self, rows: Mapping[Origin, FrontierRow], ahead: Mapping[Origin, FrontierRow]) -> None:

@@ -54,7 +54,7 @@ class PendingChanges:
 
     @property
     def to_remove(self) -> Set[int]:
-        """The nodes that a person wants out."""
+        """Return the nodes that a person wants removed."""
         return self._removals.keys()
 
     def tick(self, now: float) -> None:

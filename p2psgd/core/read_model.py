@@ -172,7 +172,7 @@ class ReplicaView:
 
     @property
     def removed(self) -> bool:
-        """This node was removed for good: it is about to end."""
+        """Return whether this node was removed for good: it is about to end."""
         return self.me.node in self.view.forbidden
 
     def name_of(self, node: int) -> str:

@@ -72,12 +72,12 @@ class JoinProgress(Lifecycle[Readiness]):
 
     @property
     def ready(self) -> bool:
-        """This node has a complete replica, or is alone."""
+        """Return whether this node has a complete replica, or is alone."""
         return self.state in (Readiness.COMPLETE, Readiness.ALONE)
 
     @property
     def passed(self) -> bool:
-        """Every other member knows the view that admitted this incarnation."""
+        """Return whether every other member knows the view that admitted this incarnation."""
         return self.state in (Readiness.CATCHING_UP, Readiness.COMPLETE)
 
     def look(

@@ -159,7 +159,7 @@ class Receiver:
             self._send_status(peer, now)
 
     def _parse(self, body: bytes | bytearray) -> tuple[UpdateHeader, memoryview]:
-        """Header and payload; PeerError also for an origin that no node of such a run can be."""
+        """Return header and payload; PeerError also for an origin that no node of such a run can be."""
         if self._state.dense:
             raise PeerError(
                 RejectCode.ORIGIN, "an update came in a dense ring, whose weights change by rounds alone"
@@ -172,7 +172,9 @@ class Receiver:
         return header, payload
 
     def _check_own(self, sequence: int, body: bytes | bytearray) -> None:
-        """Beyond what is applied, only what this node gave to a round can come, byte by byte."""
+        """Raise PeerError for an own update beyond what is applied, unless this node gave exactly these bytes
+        to a round.
+        """
         given = self._given.part(sequence)
         if given is None:
             made = self._given.made(self._state)
@@ -184,7 +186,9 @@ class Receiver:
             raise PeerError(RejectCode.DIGEST, sentence)
 
     def _make_room(self, body_bytes: int) -> bool:
-        """A peer's update of this many bytes can be taken, if need be by trimming before the next look."""
+        """Return whether a peer's update of this many bytes can be taken, if need be by trimming before the
+        next look.
+        """
         fits = self._state.log.room(body_bytes)
         if not fits and self._node.ready and self._acks_are_new:
             self._acks_are_new = False
@@ -195,11 +199,13 @@ class Receiver:
         return fits
 
     def replaced(self) -> None:
-        """A snapshot was taken: what was held back before has come with it."""
+        """Note that a snapshot was taken: what was held back before has come with it."""
         self._lacked_bytes = 0
 
     def lacks_room(self) -> bool:
-        """The update that found no room last, or if all did an empty one, would find none now."""
+        """Return whether the update that found no room last, or if all did an empty one, would find none
+        now.
+        """
         return not self._state.log.room(self._lacked_bytes)
 
     # -- STATUS
@@ -287,7 +293,8 @@ class Receiver:
                 self._ask(origin, row.sequence, peer, now)
 
     def _expected_from_origin(self, origin: Origin, now: float) -> bool:
-        """The origin itself is linked, lively and holds it: it sends what we lack without being asked.
+        """Return whether the origin itself is linked, lively and holds it: it sends what we lack without
+        being asked.
 
         Lively is who brings something: one that only says that it is ahead may believe we have it.
         """

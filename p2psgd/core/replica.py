@@ -304,12 +304,14 @@ class Replica:
 
     @property
     def ready(self) -> bool:
-        """This node is a member whose replica is complete."""
+        """Return whether this node is a member whose replica is complete."""
         return self.node.ready
 
     @property
     def may_leave(self) -> bool:
-        """After NodeStopping: this node is out of the view, or nobody linked would take it out."""
+        """Return whether, after NodeStopping, this node is out of the view, or no linked node would take it
+        out.
+        """
         view = self.membership.view
         others = [peer for peer in self.peers.values() if peer.origin in view]
         return self.me not in view or all(peer.state is PeerState.LEAVING for peer in others)
@@ -321,12 +323,12 @@ class Replica:
 
     @property
     def admitted(self) -> bool:
-        """This incarnation has been a member."""
+        """Return whether this incarnation has been a member."""
         return self.membership.admitted_in is not None
 
     @property
     def damaged(self) -> bool:
-        """The weights are wrong, and cannot be made anew from checkpoint and log."""
+        """Return whether the weights are wrong, and cannot be made anew from checkpoint and log."""
         return self.node.state is NodeState.FETCHING
 
     @property
@@ -366,7 +368,9 @@ class Replica:
         return self.sequence - peer.has(self.me)
 
     def congested(self, now: float) -> bool:
-        """Every peer that follows us is far behind: the network or the peers carry less than we make."""
+        """Return whether every peer that follows us is far behind: the network or the peers carry less than
+        we make.
+        """
         return self._congestion.is_general(self.peers.values(), since=now - self.timing.failure_timeout_s)
 
     def waiting_for(self) -> str:
@@ -538,8 +542,8 @@ class Replica:
                 self.acks.forget_hearsay()  # what it told of others
 
     def _go_on_with(self, peer: Peer, now: float) -> None:
-        """There is credit again: acknowledge and ask before updates take it, or on a link that is always busy
-        neither would ever be said.
+        """Go on with a peer that has credit again: acknowledge and ask before updates take it, or on a link
+        that is always busy neither would ever be sent.
         """
         self.out.refill(peer)
         if now >= peer.status_due:

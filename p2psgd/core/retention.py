@@ -39,7 +39,7 @@ class Retention:
 
     @property
     def stalled(self) -> bool:
-        """The log is full of what others have not acknowledged: the trainer must wait."""
+        """Return whether the log is full of what others have not acknowledged: the trainer must wait."""
         return self.fullness >= STALL
 
     def look(self, view: View, *, ready: bool, own_bytes: int) -> None:

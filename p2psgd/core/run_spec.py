@@ -41,12 +41,12 @@ class RunSpec:
 
     @cached_property
     def weights(self) -> int:
-        """P: how many weights all tensors hold together."""
+        """Return P: how many weights all tensors hold together."""
         return sum(math.prod(shape) for _, shape in self.tensors)
 
     @cached_property
     def coordinates(self) -> int:
-        """C: how many coordinates a replica has, weights and shard counts together."""
+        """Return C: how many coordinates a replica has, weights and shard counts together."""
         return self.weights + codec.COUNTS_PER_SHARD * self.shards
 
     @property
@@ -56,7 +56,9 @@ class RunSpec:
 
     @cached_property
     def dense(self) -> bool:
-        """Its coordinates are bit patterns of float32 weights, which rounds of a ring change as a whole."""
+        """Return whether its coordinates are bit patterns of float32 weights, which rounds of a ring change
+        as a whole.
+        """
         return parse_mode(self.mode).dense
 
     @cached_property
@@ -72,12 +74,12 @@ class RunSpec:
 
     @cached_property
     def key(self) -> int:
-        """Key of the digest's hash: the fingerprint's first 8 bytes, little endian."""
+        """Return the key of the digest's hash: the fingerprint's first 8 bytes, little endian."""
         return int.from_bytes(self.fingerprint[:8], "little")
 
     def name_coordinate(self, index: int) -> str:
-        """Coordinate `index` in the words of the model, such as `hidden.0.weight[3, 17]`; a shard count in
-        plain words.
+        """Return coordinate `index` in the words of the model, such as `hidden.0.weight[3, 17]`; a shard
+        count in plain words.
         """
         start = 0
         for name, shape in self.tensors:
@@ -94,13 +96,13 @@ class RunSpec:
 
 
 def hash_coordinates(coordinates: NDArray[np.int32]) -> bytes:
-    """SHA-256 of the coordinates as little-endian int32."""
+    """Return the SHA-256 of the coordinates as little-endian int32."""
     return hashlib.sha256(np.ascontiguousarray(coordinates, dtype="<i4").data).digest()
 
 
 def check_limits(spec: RunSpec) -> None:
-    """ValueError with a sentence if a limit of the wire format does not hold for this run, or its mode is
-    not known.
+    """Raise ValueError with a sentence if a limit of the wire format does not hold for this run, or its mode
+    is not known.
     """
     parse_mode(spec.mode)
     if not 1 <= spec.weights <= spec.coordinates <= codec.WEIGHTS_MAX:

@@ -174,7 +174,7 @@ class SliceScanner:
 
     @property
     def scrubbing(self) -> bool:
-        """A scrub is under way."""
+        """Return whether a scrub is under way."""
         return self._scrub is not None
 
     def begin_copy(self, deliver: Deliver) -> None:

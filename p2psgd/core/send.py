@@ -98,7 +98,7 @@ class LogSender:
         self._outbound = outbound
 
     def serve(self, peer: Peer, need: Fetch, now: float) -> None:
-        """A peer asked for updates: send what of them is here, or say TRIMMED (SPEC.md, 9)."""
+        """Answer a peer that asked for updates: send those that are here, or TRIMMED (SPEC.md, 9)."""
         origin = Origin(need.node, need.incarnation)
         last = min(need.last, self._state.frontier.sequence(origin))
         if need.first <= last:
@@ -107,7 +107,7 @@ class LogSender:
             self.push(peer, now)
 
     def follow(self, peer: Peer) -> None:
-        """From now on it gets our own updates, from where its STATUS says that it stands."""
+        """Send a peer our own updates from now on, from where its STATUS shows that it stands."""
         if not self.unasked:
             return
         me = self._state.me
@@ -155,8 +155,8 @@ class LogSender:
             self._outbound.order_turn()
 
     def _frame(self, origin: Origin, cursor: Cursor) -> bytes | None:
-        """The next one; None if it is not here. The first is looked at: a peer that refused it because memory
-        has changed it here begins there again, and would for ever.
+        """Return the next frame; None if it is not here. The first is looked at: a peer that refused it
+        because memory has changed it here begins there again, and would for ever.
         """
         frame = self._state.log.frame(origin, cursor.next)
         if frame is not None and not cursor.begun:
@@ -278,12 +278,12 @@ class Repair:
             search.asked = None
 
     def has_trimmed(self, origin: Origin, peer: Origin, applied: int) -> bool:
-        """`peer` has said that it no longer holds what comes after `applied`."""
+        """Return whether `peer` has reported that it no longer holds what comes after `applied`."""
         search = self._searches.get(origin)
         return search is not None and search.trimmed.get(peer, 0) > applied
 
     def forget(self, peer: Origin) -> None:
-        """The link to `peer` is gone: nothing is expected of it, and what it said is void."""
+        """Note that the link to `peer` is gone: nothing is expected of it, and what it sent is void."""
         for search in self._searches.values():
             search.idle.discard(peer)
             search.trimmed.pop(peer, None)
@@ -321,7 +321,7 @@ class Congestion:
         self._made: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
 
     def made(self, steps: int, sequence: int) -> None:
-        """Own update `sequence` was made by this mini-batch."""
+        """Note that own update `sequence` was made by this step."""
         if self._made and self._made[-1][0] == steps:
             self._made.pop()
         self._made.append((steps, sequence))
@@ -331,7 +331,9 @@ class Congestion:
         peer.caught_up |= not self._is_far_behind(peer)
 
     def is_general(self, peers: Iterable[Peer], since: float) -> bool:
-        """Every peer that follows us, having acknowledged more after `since`, is far behind."""
+        """Return whether every peer that follows us, having acknowledged more after `since`, is far
+        behind.
+        """
         following = [peer for peer in peers if peer.caught_up and peer.acknowledged > since]
         return bool(following) and all(map(self._is_far_behind, following))
 

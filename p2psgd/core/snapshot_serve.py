@@ -106,7 +106,7 @@ class SnapshotServer:
 
     @property
     def serving(self) -> bool:
-        """Another node will soon have all that this one has."""
+        """Return whether another node will soon have all that this one has."""
         peers = self._cluster.peers
         return self._asker in peers or any(peer.feed is not None for peer in peers.values())
 

@@ -68,7 +68,7 @@ class QuantizedWeights:
         self.digest = self.initial_digest
 
     def recompute_digest(self) -> int:
-        """sum(coordinate_i * h(i)) mod 2^64 over the real weights, not the running sum."""
+        """Return sum(coordinate_i * h(i)) mod 2^64 over the real weights, not the running sum."""
         return codec.digest_coordinates(self.coordinates, self.key)
 
     def replace(
@@ -104,7 +104,7 @@ class QuantizedWeights:
 
 
 def magnitude_of(coordinates: NDArray[np.int32]) -> int:
-    """Largest |coordinate|, without a copy of them all."""
+    """Return the largest |coordinate|, without a copy of them all."""
     return max(int(coordinates.max(initial=0)), -int(coordinates.min(initial=0)))
 
 
@@ -170,7 +170,7 @@ class State:
     def apply(
         self, origin: Origin, header: UpdateHeader, words: NDArray[np.uint32], frame: bytes
     ) -> RangeWarning | None:
-        """Log, weights, frontier: the whole of an update of `origin` that has passed every check."""
+        """Apply an update of `origin` that has passed every check: to log, weights and frontier."""
         self.log.append(origin, header.sequence, frame)
         return self._apply(origin, header, words)
 
@@ -185,8 +185,8 @@ class State:
     def complete_round(
         self, coordinates: NDArray[np.int32], digest: int, *, view: int, number: int
     ) -> NDArray[np.int32]:
-        """In a dense ring: `coordinates` int32 (P,) with `digest`, which nobody else may write, are the
-        weights after round `number` in `view`. Returns those before, for another use once no sweep
+        """Complete round `number` of a dense ring in `view`: `coordinates` int32 (P,) with `digest`, which no
+        one else may write, are the weights after it. Returns those before, for another use once no sweep
         `is_reading` them.
         """
         rows, before = self.frontier.rows(), self.lattice.coordinates
@@ -199,8 +199,8 @@ class State:
         return before
 
     def check_origins(self, rows: Mapping[Origin, FrontierRow]) -> None:
-        """PeerError if a frontier of this run cannot have these rows, which ascend: a dense ring has RING
-        alone, and in any other run no origin is of node 0.
+        """Raise PeerError if a frontier of this run cannot have these rows, which ascend: a dense ring has
+        RING alone, and in any other run no origin is of node 0.
         """
         if self.dense:
             if rows.keys() <= {RING}:
@@ -215,11 +215,11 @@ class State:
             )
 
     def is_reading(self, coordinates: NDArray[np.int32]) -> bool:
-        """A sweep under way goes over these, whether they are still the replica's or not."""
+        """Return whether a sweep under way goes over these, whether they are still the replica's or not."""
         return any(sweep.reads(coordinates) for sweep in self.sweeps)
 
     def fits(self, rows: list[FrontierRow], digest: int) -> bool:
-        """A replica of this run at the frontier `rows` has this digest."""
+        """Return whether a replica of this run at the frontier `rows` has this digest."""
         return self.digest_of(rows) == digest
 
     def digest_of(self, rows: list[FrontierRow]) -> int:
@@ -234,8 +234,8 @@ class State:
         *,
         magnitude_max: int | None = None,
     ) -> None:
-        """Other coordinates int32 (C,), as QuantizedWeights.replace wants them, and their frontier. Sweeps
-        under way are dropped.
+        """Install other coordinates int32 (C,), as QuantizedWeights.replace wants them, and their frontier.
+        Sweeps under way are dropped.
         """
         self.sweeps.clear()
         self.lattice.replace(coordinates, digest, magnitude_max=magnitude_max)
@@ -282,7 +282,7 @@ class State:
     def held(
         self, origin: Origin, after: int, last: int
     ) -> Iterator[tuple[UpdateHeader, NDArray[np.uint32], int]]:
-        """The updates after + 1 to `last` of an origin, from the log, each with the bytes of its frame;
+        """Yield the updates after + 1 to `last` of an origin, from the log, each with the bytes of its frame;
         LookupError at one that is not there or has changed in memory.
         """
         for sequence in range(after + 1, last + 1):

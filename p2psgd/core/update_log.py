@@ -26,7 +26,9 @@ class FrameStore(Protocol):
         """Keep a frame; returns its handle, which is not negative. OSError if it cannot."""
 
     def read(self, handle: int, length: int) -> bytes:
-        """The frame of `length` bytes; OSError if it cannot be had again as it was. From any thread."""
+        """Return the frame of `length` bytes; OSError if it cannot be read again as it was. From any
+        thread.
+        """
 
     def free(self, handle: int, length: int, *, held: bool) -> None:
         """Free a frame that is not read any more; `held`: it may be read until `release`."""
@@ -46,7 +48,7 @@ def place_of(entry: int) -> tuple[int, int]:
 
 
 def length_of(entry: Entry) -> int:
-    """Bytes of the frame."""
+    """Return the bytes of the frame."""
     return len(entry) if isinstance(entry, bytes) else entry & (1 << _LENGTH_BITS) - 1
 
 
@@ -87,7 +89,7 @@ class OriginLog:
         return self.start + sequence - self.trimmed_to - 1
 
     def oldest_in_ram(self) -> int:
-        """Index of it, or the number of entries if none is."""
+        """Return the index of the oldest entry in RAM, or the number of entries if none is."""
         index, entries = self.in_ram, self.entries
         while index < len(entries) and isinstance(entries[index], int):
             index += 1
@@ -137,7 +139,7 @@ class Tail:
     """Frames in an order in which each origin's sequences ascend, without holes."""
 
     def __init__(self, origin_logs: list[list[Entry]], store: FrameStore | None = None) -> None:
-        """`lanes`: of each origin, in order."""
+        """Hold the entries of each origin, in order: `origin_logs`, with those in RAM or in `store`."""
         self._origin_logs = origin_logs
         self._store = store
 
@@ -155,7 +157,9 @@ class Tail:
         return sum(map(len, self._origin_logs))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Frame by frame, those in the store read as they come; UnreadableTailError if one cannot be."""
+        """Yield frame by frame, those in the store read as they come; UnreadableTailError if one cannot
+        be.
+        """
         for origin_log in self._origin_logs:
             for entry in origin_log:
                 yield entry if isinstance(entry, bytes) else self._read(entry)
@@ -229,16 +233,18 @@ class UpdateLog:
 
     @property
     def pressure(self) -> float:
-        """Share of the budgets that is in use. A store that takes no more counts as much as it holds."""
+        """Return the share of the budgets that is in use. A store that takes no more counts as much as it
+        holds.
+        """
         return (self.bytes_held + self.bytes_stored) / self.capacity
 
     @property
     def capacity(self) -> int:
-        """Bytes that may be in use, in RAM and in the store."""
+        """Return the bytes that may be in use, in RAM and in the store."""
         return self.budget_bytes + (self.store_budget_bytes if self._taking else self.bytes_stored)
 
     def room(self, frame_bytes: int) -> bool:
-        """An append of this many bytes would stay within the budgets.
+        """Return whether an append of this many bytes would stay within the budgets.
 
         It is by the first frame over its budget that RAM learns that the store takes no more; then there is
         no room.
@@ -260,7 +266,7 @@ class UpdateLog:
             self._spill()
 
     def frame(self, origin: Origin, sequence: int) -> bytes | None:
-        """The frame; None if it has left, was never here, or the store cannot read it."""
+        """Return the frame; None if it has left, was never here, or the store cannot read it."""
         origin_log = self._origin_logs.get(origin)
         if origin_log is None or not origin_log.trimmed_to < sequence <= origin_log.last:
             return None
@@ -278,12 +284,12 @@ class UpdateLog:
             return None
 
     def trimmed_to(self, origin: Origin) -> int:
-        """The last sequence of `origin` that has left the log, 0 if none."""
+        """Return the last sequence of `origin` that has left the log, 0 if none."""
         origin_log = self._origin_logs.get(origin)
         return 0 if origin_log is None else origin_log.trimmed_to
 
     def last(self, origin: Origin) -> int:
-        """The last sequence of `origin` that came; `trimmed_to` if nothing of it is held."""
+        """Return the last sequence of `origin` that came; `trimmed_to` if nothing of it is held."""
         origin_log = self._origin_logs.get(origin)
         return 0 if origin_log is None else origin_log.last
 
@@ -304,7 +310,9 @@ class UpdateLog:
             self._spill()
 
     def pinned_bytes(self, applied: Callable[[Origin], int]) -> int:
-        """Bytes of the entries beyond what somebody has applied, by each origin's mean size of a frame."""
+        """Return the bytes of the entries beyond what a node has applied, by each origin's mean size of a
+        frame.
+        """
         total = 0
         for origin, origin_log in self._origin_logs.items():
             held = origin_log.last - origin_log.trimmed_to
@@ -314,8 +322,8 @@ class UpdateLog:
         return total
 
     def tail(self, acknowledged: Callable[[Origin], int]) -> Tail:
-        """The entries beyond what is acknowledged. They can be read until `release`, also those that leave
-        the log meanwhile; one tail at a time.
+        """Return the entries beyond what is acknowledged. They can be read until `release`, also those that
+        leave the log meanwhile; one tail at a time.
         """
         assert self._held is None, "the tail before this one has not been released"
         self._held, origin_logs = {}, []
@@ -340,7 +348,7 @@ class UpdateLog:
         self._origin_logs[origin] = OriginLog(trimmed_to)
 
     def pass_over(self, origin: Origin, trimmed_to: int) -> None:
-        """Nothing of `origin` up to `trimmed_to` was ever here, nor will be."""
+        """Note that nothing of `origin` up to `trimmed_to` was ever here, nor will be."""
         self._origin_logs[origin] = OriginLog(trimmed_to)
 
     def receive(self, origin_log: OriginLog, frame: bytes) -> None:
@@ -381,12 +389,12 @@ class UpdateLog:
             self._origin_logs[origin] = origin_log
 
     def discard(self, received: Mapping[Origin, OriginLog]) -> None:
-        """These are not to be adopted: they go, bit by bit (`tidy`)."""
+        """Let these entries go, bit by bit (`tidy`): they will not be adopted."""
         self._leaving += received.values()
 
     @property
     def untidy(self) -> bool:
-        """There is something to `tidy`."""
+        """Return whether there is something to `tidy`."""
         return bool(self._leaving)
 
     def tidy(self) -> None:

@@ -187,8 +187,9 @@ class ControlClient:
         return True
 
     def check_daemon(self) -> None:
-        """DaemonLost, with its last words if there are any, if the daemon has closed; one system call.
-        TrainerError with them if they refuse what the trainer gave to a round. Asked again it says the same.
+        """Raise DaemonLost, with its last words if there are any, if the daemon has closed; one system call.
+        TrainerError with them if they reject the trainer's contribution to a round. A second call raises the
+        same.
 
         The answer to a request that was interrupted is thrown away; then they are two.
         """
@@ -242,7 +243,7 @@ class ControlClient:
             close_descriptors(datagram_of(received).descriptors)
 
     def _has_ended(self) -> bool:
-        """The daemon has closed, and all that it had said is read."""
+        """Return whether the daemon has closed, and all that it had sent is read."""
         try:
             return not self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:

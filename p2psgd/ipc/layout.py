@@ -31,12 +31,12 @@ OUTBOX_ENTRIES = 4
 
 
 def inbox_entry_bytes_max(coordinates: int) -> int:
-    """Length of the longest inbox entry: the body of an UPDATE frame."""
+    """Return the length of the longest inbox entry: the body of an UPDATE frame."""
     return UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(coordinates))
 
 
 def outbox_entry_bytes(coordinates: int, mode: Mode) -> tuple[int, int]:
-    """Length of the shortest and of the longest outbox entry."""
+    """Return the lengths of the shortest and of the longest outbox entry."""
     if mode.dense:
         return BUCKET_ENTRY.size, BUCKET_ENTRY.size + 2 * NAME_BYTES_MAX
     longest = OUTBOX_ENTRY.size + codec.payload_bytes_max(codec.indices_max(coordinates))
@@ -44,23 +44,24 @@ def outbox_entry_bytes(coordinates: int, mode: Mode) -> tuple[int, int]:
 
 
 def outbox_bytes_min(coordinates: int, mode: Mode) -> int:
-    """An outbox that any one update fits into, with the entry that closes a share."""
+    """Return the smallest outbox that any one update fits into, with the entry that closes a contribution."""
     closing = entry_bytes(OUTBOX_ENTRY.size) if mode.ring else 0
     return entry_bytes(outbox_entry_bytes(coordinates, mode)[1]) + closing
 
 
 def dense_numbers(weights: int) -> int:
-    """M: how many float32 each part of a dense ring's memory holds."""
+    """Return M: how many float32 each part of a dense ring's memory holds."""
     return max(weights, DENSE_NUMBERS_MIN)
 
 
 def inbox_bytes(coordinates: int) -> int:
-    """Capacity of an inbox: a power of two with room for 8 of the longest entries."""
+    """Return the capacity of an inbox: a power of two with room for 8 of the longest entries."""
     return _power_of_two(INBOX_ENTRIES * entry_bytes(inbox_entry_bytes_max(coordinates)))
 
 
 def outbox_bytes(coordinates: int, mode: Mode) -> int:
-    """Capacity of an outbox: a power of two with room for 4 of the longest entries, and for any one send.
+    """Return the capacity of an outbox: a power of two with room for 4 of the longest entries, and for any
+    one send.
 
     In a dense ring that is the most buckets that a round may have.
 

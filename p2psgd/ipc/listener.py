@@ -38,7 +38,9 @@ ADDRESS_BYTES_MAX = 107  # sizeof(sockaddr_un.sun_path) - 1
 
 
 def default_state_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """$P2PSGD_STATE, else systemd's $STATE_DIRECTORY, $XDG_STATE_HOME/p2psgd or ~/.local/state/p2psgd."""
+    """Return $P2PSGD_STATE, else systemd's $STATE_DIRECTORY, $XDG_STATE_HOME/p2psgd or
+    ~/.local/state/p2psgd.
+    """
     if own := environment.get("P2PSGD_STATE"):
         return Path(own)
     if given := environment.get("STATE_DIRECTORY"):
@@ -63,7 +65,7 @@ def control_path(control: str | Path | None = None, environment: Mapping[str, st
 
 
 def _service_alone(environment: Mapping[str, str]) -> bool:
-    """Nobody has named a node, the service runs, and no other of this user's."""
+    """Return whether nobody has named a node, the service runs, and no other of this user's."""
     named = environment.get("P2PSGD_STATE") or environment.get("STATE_DIRECTORY")
     if named or not os.path.isdir(SERVICE_DIRECTORY):
         return False

@@ -203,7 +203,7 @@ _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 def pack_request(request: Request) -> bytes:
-    """The datagram of a request, with the keys that were set; TrainerError if it is over 64 KiB."""
+    """Return the datagram of a request, with the keys that were set; TrainerError if it is over 64 KiB."""
     fields = {**request.model_dump(exclude_unset=True), "op": request.op}
     datagram: bytes = msgpack.packb(fields)
     if len(datagram) > REQUEST_BYTES_MAX:
@@ -215,12 +215,14 @@ def pack_request(request: Request) -> bytes:
 
 
 def parse_request(datagram: bytes) -> Request:
-    """The request in a datagram; TrainerError with a sentence if it is not exactly one."""
+    """Return the request in a datagram; TrainerError with a sentence if it is not exactly one."""
     return parse_fields(unpack_datagram(datagram, bytes_max=REQUEST_BYTES_MAX))
 
 
 def parse_fields(fields: Fields) -> Request:
-    """The request that these fields make up, `op` among them; TrainerError if it is not exactly one."""
+    """Return the request that these fields make up, `op` among them; TrainerError if it is not exactly
+    one.
+    """
     try:
         return _REQUEST.validate_python(fields)
     except ValidationError as error:
@@ -228,14 +230,14 @@ def parse_fields(fields: Fields) -> Request:
 
 
 def describe_fault(error: ValidationError) -> str:
-    """The first fault that pydantic found, as `place: what`, bounded and without the hostile value."""
+    """Return the first fault that pydantic found, as `place: what`, bounded and without the hostile value."""
     fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in fault["loc"])
     return f"{place!r:.100}: {fault['msg']:.200}" if place else f"{fault['msg']:.200}"
 
 
 def unpack_datagram(datagram: bytes, *, bytes_max: int, lists: bool = False) -> Fields:
-    """The MessagePack map in a datagram; TrainerError if it is longer than `bytes_max` or none."""
+    """Return the MessagePack map in a datagram; TrainerError if it is longer than `bytes_max` or none."""
     if len(datagram) > bytes_max:
         raise TrainerError(f"a datagram of more than {bytes_max} bytes")
     try:
@@ -315,7 +317,7 @@ class AttachAnswer(Strict):
 
     @property
     def coordinates(self) -> int:
-        """C: how many coordinates a replica has, weights and shard counts together."""
+        """Return C: how many coordinates a replica has, weights and shard counts together."""
         return self.weights + codec.COUNTS_PER_SHARD * self.shards
 
 
@@ -326,7 +328,7 @@ class WaitAnswer(Strict):
 
 
 def pack_answer(fields: Fields) -> bytes:
-    """The datagram of a good answer; TrainerError if it is larger than one may be."""
+    """Return the datagram of a good answer; TrainerError if it is larger than one may be."""
     datagram: bytes = msgpack.packb({"ok": True, **fields})
     if len(datagram) > ANSWER_BYTES_MAX:
         raise TrainerError(f"the answer takes {len(datagram)} bytes, at most {ANSWER_BYTES_MAX} are possible")
@@ -334,8 +336,8 @@ def pack_answer(fields: Fields) -> bytes:
 
 
 def pack_refusal(words: str, *, share: bool = False) -> bytes:
-    """The datagram that refuses a request, or the last words before the daemon closes a connection; `share`:
-    because of what the trainer gave to a round.
+    """Return the datagram that refuses a request, or the last words before the daemon closes a connection;
+    `share`: because of the trainer's contribution to a round.
     """
     fields = {"ok": False, "error": words[:ERROR_CHARACTERS_MAX]}
     refusal: bytes = msgpack.packb({**fields, "share": True} if share else fields)
@@ -348,7 +350,9 @@ def rejects_contribution(datagram: bytes) -> bool:
 
 
 def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[Fields, str | None]:
-    """The fields of a good answer and None, or {} and the daemon's sentence; TrainerError if neither."""
+    """Return the fields of a good answer and None, or {} and the daemon's sentence; TrainerError if
+    neither.
+    """
     fields = unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX, lists=lists)
     ok, error = fields.pop("ok", None), fields.get("error")
     if ok is True:
@@ -359,7 +363,7 @@ def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[Fields, str |
 
 
 def check_answer(model: type[SomeAnswer], fields: Fields) -> SomeAnswer:
-    """The fields of a good answer as their model; TrainerError if they do not fit."""
+    """Return the fields of a good answer as their model; TrainerError if they do not fit."""
     try:
         return model.model_validate(fields)
     except ValidationError as error:

@@ -39,7 +39,7 @@ def make_finite(residual: NDArray[np.float32]) -> int:
 
 
 def describe_unfinite(unfinite: int, weights: int, zeroed: str) -> str:
-    """The alarm; `zeroed` has zero there, such as "the checkpoint"."""
+    """Return the alarm; `zeroed` has zero there, such as "the checkpoint"."""
     return (
         f"the trainer's residual was NaN or infinite at {unfinite:,} of {weights:,} weights, and {zeroed} has"
         " zero there: no delta does that, since send refuses it; look in the training script for what writes"
@@ -124,7 +124,7 @@ class ResidualSegment:
         return None if self._dense else self._parts[layout.RESIDUAL_PARTS - 1]
 
     def take_back(self, *, half: int, age: int) -> None:
-        """The trainer is gone: this half is current, and `age` mini-batches behind."""
+        """Note that the trainer is gone: this half is current, and `age` steps old."""
         self._half, self.age = half, age
         if not self._dense:
             self._checked = 0
@@ -137,7 +137,9 @@ class ResidualSegment:
             del self._parts  # a map holds a descriptor of its own
 
     def _make(self, half: int, residual: NDArray[np.float32] | None) -> tuple[int, NDArray[np.float32]]:
-        """A new segment with this residual in one half: its descriptor, and a map of it for reading."""
+        """Make a segment with this residual in one half; return its descriptor, and a map of it for
+        reading.
+        """
         descriptor = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self._weights)
         try:
             if residual is not None:

@@ -124,7 +124,9 @@ class RingReader:
         self.tail = self.head = position
 
     def take(self) -> bytes | None:
-        """A copy of the next entry's bytes, None if no more is published; a refused entry stays unread."""
+        """Return a copy of the next entry's bytes, None if no more is published; a refused entry stays
+        unread.
+        """
         pending = self.head - self.tail
         if not pending:
             return None
@@ -219,7 +221,9 @@ POSITION = ~1  # these bits of an OUTBOX_HEAD are the position; the lowest one i
 
 
 def pack_head(position: int, steps: int) -> int:
-    """OUTBOX_HEAD when the updates up to `position` bytes and the residual after `steps` are current."""
+    """Return OUTBOX_HEAD when the updates up to `position` bytes and the residual after `steps` are
+    current.
+    """
     return position | steps & 1
 
 
@@ -229,17 +233,17 @@ def half_after(steps: int) -> int:
 
 
 def published(steps: int, half: int) -> int:
-    """The last mini-batch that was published, from STEPS and the half that the head names."""
+    """Return the last step that was published, from STEPS and the half that the head names."""
     return steps if half_after(steps) == half else steps - 1
 
 
 def pack_copy(steps: int, half: int) -> int:
-    """RESIDUAL_COPY when this half has a copy of the residual after this mini-batch."""
+    """Return RESIDUAL_COPY when this half has a copy of the residual after this step."""
     return (steps + 1) << 1 | half
 
 
 def unpack_copy(copy: int) -> tuple[int, int] | None:
-    """The mini-batch and the half of a RESIDUAL_COPY; None: the residual is not kept elsewhere."""
+    """Return the step and the half of a RESIDUAL_COPY; None: the residual is not kept elsewhere."""
     return ((copy >> 1) - 1, copy & 1) if copy >> 1 else None
 
 

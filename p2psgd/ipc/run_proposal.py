@@ -45,12 +45,12 @@ class RunProposal:
 
     @property
     def weights(self) -> int:
-        """P: how many weights all tensors hold together."""
+        """Return P: how many weights all tensors hold together."""
         return sum(math.prod(shape) for _, shape in self.tensors)
 
     @property
     def coordinates(self) -> int:
-        """C: how many coordinates a replica has, weights and shard counts together."""
+        """Return C: how many coordinates a replica has, weights and shard counts together."""
         return self.weights + codec.COUNTS_PER_SHARD * self.shards
 
 
@@ -113,7 +113,7 @@ def propose(
 
 
 def choose_mode(mode: object, payload: object) -> Mode:
-    """The mode that a script asks for in two words; TrainerError with those that there are."""
+    """Return the mode that a script asks for in two words; TrainerError with those that there are."""
     if mode == "async":
         if payload is None:
             return ASYNC
@@ -129,7 +129,7 @@ def choose_mode(mode: object, payload: object) -> Mode:
 
 
 def measure_quantum(quantum: Any) -> int:
-    """log2 of the quantum; TrainerError unless it is a power of two within 2**-30 and 1."""
+    """Return log2 of the quantum; TrainerError unless it is a power of two within 2**-30 and 1."""
     if isinstance(quantum, float | int | np.floating) and math.isfinite(quantum):
         mantissa, exponent = math.frexp(float(quantum))
         if mantissa == 0.5 and QUANTUM_LOG2_MIN <= exponent - 1 <= 0:

@@ -48,7 +48,7 @@ class _Header(Strict):
 
 
 def pack_state(state: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
-    """The bytes of a state, piece after piece; large arrays are not copied.
+    """Return the bytes of a state, piece after piece; large arrays are not copied.
 
     Values are numpy arrays of plain numbers, ints of 64 bits, floats, texts and bytes-like objects, at most
     4,096 and 1 GiB together. TrainerError with a sentence for anything else.
@@ -80,7 +80,7 @@ def pack_state(state: Mapping[str, Any]) -> list[NDArray[np.uint8]]:
 
 
 def unpack_state(contents: NDArray[np.uint8]) -> ScriptState:
-    """The state that these bytes, (n,), are; arrays and memoryviews in it are views of them.
+    """Return the state that these bytes, (n,), are; arrays and memoryviews in it are views of them.
 
     TrainerError with a sentence if they are not exactly one state.
     """
@@ -111,7 +111,7 @@ def copy_state(state: ScriptState) -> ScriptState:
 
 
 def _array_of(name: str, value: Any) -> tuple[str, NDArray[Any]]:
-    """The kind of a value and its bytes' array, contiguous."""
+    """Return the kind of a value and its bytes' array, contiguous."""
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.name not in ARRAYS or array.ndim > 16:
@@ -148,7 +148,7 @@ def _array_of(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 def _take(
     contents: NDArray[np.uint8], begin: int, name: str, kind: str, shape: tuple[int, ...]
 ) -> tuple[NDArray[Any], int]:
-    """The array of a value that begins there, and where it ends."""
+    """Return the array of a value that begins there, and where it ends."""
     dtype = np.dtype(PLAIN.get(kind, kind) if kind in PLAIN or kind in ARRAYS else "V")
     if dtype.kind == "V" or (kind in PLAIN and len(shape) != (dtype.name == "uint8")):
         raise TrainerError(f"value {name!r:.100} of a state has kind {kind!r:.20} and {len(shape)} axes")

@@ -71,14 +71,14 @@ class Entries(Protocol):
 
 
 def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
-    """For a trainer that goes on after `steps`."""
+    """Make the checks of outbox entries for a trainer that goes on after `steps`."""
     if mode.dense:
         return Buckets(coordinates, steps)
     return Shares(coordinates, steps) if mode.ring else Updates(coordinates, steps)
 
 
 def check_steps(steps: int, first: int, before: int) -> None:
-    """TrainerError unless it is `first` or follows, and not by much more than `before`."""
+    """Raise TrainerError unless it is `first` or follows, and not by much more than `before`."""
     if not first <= steps <= before + STEPS_LEAP_MAX:
         raise TrainerError(f"mini-batch {steps} cannot follow mini-batch {before}")
 
@@ -264,7 +264,7 @@ class Attachment:
 
     @property
     def descriptors(self) -> list[int]:
-        """For the trainer: [inbox, outbox, counters, wake_trainer, wake_daemon]."""
+        """Return the trainer's descriptors: [inbox, outbox, counters, wake_trainer, wake_daemon]."""
         return [*self._memories, self._wake_trainer.fileno(), self.wake_daemon.fileno()]
 
     def deliver(self, body: bytes | bytearray) -> None:
@@ -290,8 +290,8 @@ class Attachment:
     def open_round(
         self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
     ) -> None:
-        """The trainer may give its share of this round; what it must know of the one before comes with that.
-        All updates of that were delivered.
+        """Allow the trainer to make its contribution to this round; what it must know of the one before comes
+        with that. All updates of that were delivered.
         """
         self.entries.opened += 1
         for counter, value in (
@@ -312,11 +312,13 @@ class Attachment:
         self._wake_trainer.signal()
 
     def accept_state(self) -> None:
-        """The state has come: from here on the trainer leaves its copy of the residual alone."""
+        """Note that the state has come: from here on the trainer leaves its copy of the residual alone."""
         self._counters.store(Counter.STATE_WANTED, 0)
 
     def reload(self) -> int:
-        """The trainer is about to get the replica as it is now: the position where it reads its inbox on."""
+        """Prepare for the replica that the trainer is about to get as it is now; return the position where it
+        reads its inbox on.
+        """
         self.reload_wanted = False
         self._counters.store(Counter.RELOAD_WANTED, 0)
         return self.inbox.skip()
@@ -328,7 +330,8 @@ class Attachment:
         return position
 
     def take(self, entries_max: int, indices_max: int, end: int | None = None) -> list[Given]:
-        """The next things in the outbox, checked, as many as fit a turn of the loop; none: it is empty.
+        """Return the next things in the outbox, checked, as many as fit a turn of the loop; none: it is
+        empty.
 
         None is taken that begins at position `end` or after it. An entry that does not check raises
         TrainerError once what was whole before it has been taken.
@@ -367,7 +370,7 @@ class Attachment:
         self._wake_trainer.signal()
 
     def progress(self) -> int:
-        """The mini-batches published, never fewer than before; exact once the trainer is gone.
+        """Return the steps published, never fewer than before; exact once the trainer is gone.
 
         A live trainer may publish between the two loads, and a count that cannot be is not believed: then it
         is the least from what is known already that fits the residual's current half.
@@ -448,7 +451,7 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def steps(self) -> int:
-        """The last mini-batch published, read back: no interruption can leave a copy behind that is old."""
+        """Return the last step published, read back: no interruption can leave a copy behind that is old."""
         half = self._counters.load(Counter.OUTBOX_HEAD) & 1
         steps = self._counters.load(Counter.STEPS)
         return steps - (steps & 1 ^ half)
@@ -470,7 +473,7 @@ class TrainerMemory(Generic[Mark]):
         return since if self.published_bytes >= end else before
 
     def set_mark(self, mark: Mark) -> None:
-        """Another one, with nothing published."""
+        """Replace the mark, with nothing published."""
         self._marks = (self.published_bytes, mark, mark)
 
     @property
@@ -490,8 +493,8 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def round_sums(self) -> NDArray[np.float32]:
-        """The sums of that round, float32 (M,): until the trainer gives its next share, or for one failure
-        timeout, whichever ends first, as rounds may then go on without it.
+        """Return the sums of that round, float32 (M,). They are valid until the trainer makes its next
+        contribution, or for one failure timeout, whichever ends first, as rounds may then go on without it.
         """
         half: NDArray[np.float32] = self.sums[self._counters.load(Counter.SUMS) & 1]
         return half
@@ -505,7 +508,9 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def sending_us(self) -> int:
-        """and on handing what goes around to the network."""
+        """Return the microseconds that the daemon has spent on handing ring data to the network, as of the
+        last round opened.
+        """
         return self._counters.load(Counter.SENDING_US)
 
     @property
@@ -549,7 +554,9 @@ class TrainerMemory(Generic[Mark]):
         return self._halves[~self._counters.load(Counter.OUTBOX_HEAD) & 1]
 
     def take_out_residual(self) -> NDArray[np.float32]:
-        """From now on the residual is kept elsewhere, and what lies here are copies; (P,) as it is now."""
+        """Keep the residual elsewhere from now on, so that what lies here are copies; return it (P,) as it is
+        now.
+        """
         half = half_after(self.steps)
         self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.steps, half))
         return self._halves[half]
@@ -627,7 +634,9 @@ class TrainerMemory(Generic[Mark]):
 
 
 def _map_dense(weights: int, descriptors: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Shares with arrays, to be written, and sums, to be read; empty unless the daemon gave both."""
+    """Map contributions with arrays, for writing, and sums, for reading; empty unless the daemon gave
+    both.
+    """
     if not descriptors:
         return np.empty((2, 0), np.float32), np.empty((2, 0), np.float32)
     shares, sums = descriptors

@@ -136,7 +136,7 @@ class SessionHost(Protocol):
         """
 
     def trainer_attached(self, pid: int) -> None:
-        """A trainer has attached."""
+        """Note that a trainer has attached."""
 
     def trainer_left(self, *, finished: bool, words: str) -> None:
         """Note that the trainer has left; `words` go on after "the trainer", such as "left corrupt inbox
@@ -144,7 +144,7 @@ class SessionHost(Protocol):
         """
 
     def alarm(self, words: str) -> None:
-        """A person should look at this."""
+        """Report something that a person should look at."""
 
 
 # ----------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class TrainerSession(Lifecycle[SessionState]):
     # may be.
 
     def check_free(self) -> None:
-        """TrainerError if a trainer is attached or waits, and has not gone."""
+        """Raise TrainerError if a trainer is attached or waits, and has not gone."""
         if self.connection is not None and self.connection.has_closed():
             self._listener.settle(self.connection)
         if self.connection is not None:
@@ -348,9 +348,9 @@ class TrainerSession(Lifecycle[SessionState]):
             raise
 
     def _look_through(self, run: RunProposal) -> bool:
-        """A slice of the residual that the trainer gets; False while there is more of it.
+        """Check a slice of the residual that the trainer gets; False while there is more of it.
 
-        The host hears how many weights of it were not finite.
+        The host is alarmed if weights of it were not finite.
         """
         if self._residual is None:
             self._prepare(run)
@@ -550,8 +550,8 @@ class TrainerSession(Lifecycle[SessionState]):
         )
 
     def reject_contribution(self, words: str) -> None:
-        """In ring mode: what the trainer gave does not fit what others gave. Pass no more of it on, and let
-        it go in the next turn of the loop; its link raises `words`. The host is not called before.
+        """Reject, in ring mode, a contribution that does not fit the others'. Pass no more of it on, and let
+        the trainer go in the next turn of the loop; its link raises `words`. The host is not called before.
         """
         if self.state is SessionState.ATTACHED:
             assert self._loop is not None
@@ -567,7 +567,7 @@ class TrainerSession(Lifecycle[SessionState]):
     # -- the replica as a whole
 
     def replica_replaced(self) -> None:
-        """The replica is another one as a whole: the trainer takes it anew before its next mini-batch."""
+        """Note that the replica is another one as a whole: the trainer reloads it before its next step."""
         if self.attachment is not None:
             self.attachment.want_reload()
 
@@ -675,7 +675,7 @@ class TrainerSession(Lifecycle[SessionState]):
             self._figures[name] = getattr(report, name)
 
     def detach(self, request: DetachRequest, kept: list[int]) -> None:
-        """The trainer leaves of its own will, and gets an answer.
+        """Let the trainer leave of its own will, and answer it.
 
         `kept`: the memfd of its script's last state, if it gives one; TrainerError, and it has not left, if
         that is none.
@@ -686,7 +686,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._leave(finished=request.finished, words=words, farewell=pack_answer({}))
 
     def lost(self, connection: Connection) -> None:
-        """A connection has ended; if it was the trainer's, so has the trainer."""
+        """Note that a connection has ended; if it was the trainer's, so has the trainer."""
         if connection is not self.connection:
             return
         if self.state is SessionState.WAITING:

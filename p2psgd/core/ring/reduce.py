@@ -151,7 +151,9 @@ class Reduction:
 
     @property
     def heard(self) -> int:
-        """The number of nodes to the left known to have given their share of this bucket, or none."""
+        """Return how many nodes to the left are known to have contributed to this bucket, or to have nothing
+        for it.
+        """
         return min(max(self._contributors, default=-1) + 1, self._nodes - 1)
 
     # -- receiving
@@ -226,7 +228,7 @@ class Reduction:
 
     @property
     def others(self) -> int | None:
-        """The number of shares but this node's that are in the sums, once that is known."""
+        """Return how many contributions but this node's are in the sums, once that is known."""
         if self._total:
             return self._total - bool(self.own)
         return self._contributors.get(self._nodes - 2)

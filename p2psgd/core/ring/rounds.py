@@ -141,7 +141,9 @@ class Rounds(Protocol):
 
     @property
     def missing(self) -> list[Origin]:
-        """Members of the generation whose share of the round under way is not known to be given."""
+        """Return the members of the generation whose contribution to the round under way is not known to be
+        given.
+        """
 
     def fits(self, first: int) -> bool:
         """Return whether round `first` may be the next here: this node has not completed it, and does not
@@ -153,7 +155,7 @@ class Rounds(Protocol):
         """Run rounds from `first` on, with the shares there are: the replica is the same at all members."""
 
     def stop(self) -> None:
-        """End the generation. Shares of others are dropped, the own one stays for the next."""
+        """End the generation. Contributions of others are dropped, the own one stays for the next."""
 
     def activate(self, active: bool, now: float) -> None:
         """Note whether this node has a trainer that gives shares; without, it gives empty ones when it sees
