@@ -59,8 +59,8 @@ async def in_daemon_thread(name: str, work: Callable[[], _Result]) -> _Result:
 
 
 def raise_failure(task: asyncio.Task[None]) -> None:
-    """Done callback: a task's failure reaches the loop's exception handler now, not when it is collected, and
-    as the task's, so that an OSError of it is not taken for a connection's.
+    """Raise a task's failure in the loop's exception handler, as a done callback: now, not when the task is
+    collected, and as the task's, so that an OSError of it is not taken for a connection's.
     """
     if not task.cancelled() and (error := task.exception()) is not None:
         context = {"message": f"the task {task.get_name()} has failed", "exception": error, "task": task}

@@ -62,7 +62,7 @@ class Authority:
     """The CA in `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        """UsageError if there is none, or its key cannot be used."""
+        """Open the authority; UsageError if there is none, or its key cannot be used."""
         self.directory = directory
         key_path = directory / CA_KEY_FILE
         if not key_path.exists():
@@ -128,7 +128,7 @@ class Authority:
         return self._make(name, chosen, now.replace(microsecond=0), days)
 
     def directory_of(self, name: str) -> Path:
-        """Where the files of a node are; UsageError if it has none."""
+        """Return where the files of a node are; UsageError if it has none."""
         place = self.directory / "nodes" / name
         if not _NODE_NAME.fullmatch(name) or not place.is_dir():
             issued = _listed(self._issued())
@@ -136,7 +136,7 @@ class Authority:
         return place
 
     def _issued(self) -> dict[str, int]:
-        """The ids of all nodes, by name."""
+        """Return the ids of all nodes, by name."""
         found = {}
         for path in (self.directory / "issued").glob("*.pem"):
             node = node_id_of(read_certificate(path))
@@ -215,7 +215,7 @@ def common_name(certificate: x509.Certificate) -> str:
 
 
 def node_id_of(certificate: x509.Certificate) -> int | None:
-    """The id of the node that it names; None if it names none, or two."""
+    """Return the id of the node that it names; None if it names none, or two."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -275,7 +275,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 @contextlib.contextmanager
 def _appearing(place: Path, *, replace: bool) -> Iterator[Path]:
-    """A new directory beside `place`, which becomes `place` if all goes well and is gone otherwise."""
+    """Make a directory beside `place`, which becomes `place` if all goes well and is gone otherwise."""
     fresh, old = (place.with_name(f".{place.name}.{word}") for word in ("new", "old"))
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)

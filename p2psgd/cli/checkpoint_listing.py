@@ -16,7 +16,7 @@ from p2psgd.storage.files import FOLDER
 
 
 def open_store(state: Path) -> CheckpointStore:
-    """The checkpoints in a state directory; UsageError if there are none."""
+    """Open the checkpoints in a state directory; UsageError if there are none."""
     store = CheckpointStore(state / FOLDER)
     if not store.numbers():
         if (state / EVENTS_NAME).exists():
@@ -28,7 +28,7 @@ def open_store(state: Path) -> CheckpointStore:
 
 
 def read_whole(store: CheckpointStore, number: int | None) -> Checkpoint:
-    """The checkpoint of that number, without one the newest that is whole.
+    """Read the checkpoint of that number, without one the newest that is whole.
 
     UsageError if there is none, CheckpointError if it is damaged.
     """
@@ -47,7 +47,7 @@ def read_whole(store: CheckpointStore, number: int | None) -> Checkpoint:
 
 
 def render_list(entries: Sequence[Entry]) -> str:
-    """A line for each, newest last."""
+    """Return a line for each, newest last."""
     units = {unit_of(entry.meta.frontier) for entry in entries if entry.meta}
     rows = [("number", "written", "rounds" if units == {"round"} else "updates", "size", "")]
     for entry in entries:

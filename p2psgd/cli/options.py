@@ -143,7 +143,7 @@ def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
 
 
 def check_failure_timeout(failure_timeout: float) -> None:
-    """--failure-timeout; UsageError if no times follow from it."""
+    """Check --failure-timeout; UsageError if no times follow from it."""
     from p2psgd.core.timing import Timing
 
     try:
@@ -153,7 +153,7 @@ def check_failure_timeout(failure_timeout: float) -> None:
 
 
 def parse_rank(text: str) -> tuple[int, int]:
-    """`i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
+    """Return `i/n` as (i, n) with 0 <= i < n; UsageError otherwise."""
     index, slash, count = text.partition("/")
     if not (slash and index.isdecimal() and count.isdecimal() and int(index) < int(count) <= 1024):
         raise UsageError(f"--rank {text!r:.40} is not i/n with 0 <= i < n, such as 0/4 for the first of four")

@@ -29,7 +29,7 @@ from p2psgd.wire.update import weights_of
 
 
 def check_output(path: Path, what: str) -> None:
-    """UsageError unless a file of this name, which is `what`, can be written; leaves nothing behind."""
+    """Raise UsageError unless a file of this name, which is `what`, can be written; leaves nothing behind."""
     if path.is_dir():
         raise UsageError(f"the {what} cannot be written to {path}: it is a directory; give a file name")
     with refusing(f"the {what} cannot be written to {path}"):
@@ -61,13 +61,13 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 def check_weights_name(path: Path) -> None:
-    """UsageError unless the name says what to write."""
+    """Raise UsageError unless the name shows which format to write."""
     if path.suffix not in {".safetensors", ".npz"}:
         raise UsageError(f"{path} ends in neither .safetensors nor .npz: its name says what to write")
 
 
 def check_weights_place(path: Path) -> None:
-    """UsageError, before anything is computed, if no weights can be written there."""
+    """Raise UsageError, before anything is computed, if no weights can be written there."""
     check_weights_name(path)
     check_output(path, "weights")
 

@@ -55,7 +55,7 @@ class BucketPlan:
         self._numbers_max = max(BUCKET_NUMBERS, -(-self.weights // CUT_MAX))
 
     def begin(self, begun: Begun, name: str) -> tuple[Begun, list[Range]]:
-        """After this tensor, which is not begun yet: the buckets that can be given now."""
+        """Begin this tensor, which is not begun yet; return the buckets that can be given now."""
         begin, end = self.ranges[name]
         ready: list[Range] = []
         waiting = begun.waiting
@@ -75,7 +75,7 @@ class BucketPlan:
         return self._give(after, ready)
 
     def rest(self, begun: Begun) -> list[Range]:
-        """The buckets of all that is not given yet, in the order of the weights."""
+        """Return the buckets of all that is not given yet, in the order of the weights."""
         gaps: list[Range] = []
         position = 0
         for begin, end in sorted(begun.given):
@@ -98,7 +98,7 @@ class BucketPlan:
         ), buckets
 
     def _cut(self, ranges: Iterable[Range]) -> list[Range]:
-        """In equal parts of as many numbers as a bucket may have."""
+        """Cut these ranges into equal parts of as many numbers as a bucket may have."""
         buckets: list[Range] = []
         for begin, end in ranges:
             parts = -(-(end - begin) // self._numbers_max)
@@ -128,5 +128,5 @@ class Given:
     changes_counted: int = 0
 
     def share(self, *, changes: bool) -> Given:
-        """After one more whole share."""
+        """Return the progress after one more whole contribution."""
         return Given(self.shares + 1, changes, changes_counted=self.changes_counted)

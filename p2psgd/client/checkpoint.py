@@ -37,7 +37,7 @@ class Keeping:
         self._met = 0  # the last wish that a send has met
 
     def give_if_asked(self) -> None:
-        """Between two mini-batches: give the state if the daemon wants it."""
+        """Give the state, between two steps, if the daemon wants it."""
         memory, client = self._memory, self._client
         if not memory.state_wanted:
             return
@@ -57,7 +57,7 @@ class Keeping:
             close_descriptors(descriptors)
 
     def give_if_asked_long_ago(self) -> None:
-        """At the begin of a send: give the state if the daemon wanted it already at the last one.
+        """Give the state, at the begin of a send, if the daemon wanted it already at the last one.
 
         So a script that calls `receive` is asked there, where nothing of its next mini-batch is done yet, and
         one that does not is asked all the same.
@@ -67,7 +67,7 @@ class Keeping:
             self.give_if_asked()
 
     def pack(self) -> list[int]:
-        """The script's part as a memfd, now the caller's; nothing if it has none.
+        """Return the script's part as a memfd, now the caller's; nothing if it has none.
 
         TrainerError if it holds what cannot be kept.
         """

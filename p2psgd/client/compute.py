@@ -69,7 +69,9 @@ class PassResult:
 
 
 def words_max(indices_max: int, tensors: Tensors) -> int:
-    """The most words that all chains of one run have room for, if one update has at most `indices_max`."""
+    """Return the most words that all chains of one run have room for, if one update has at most
+    `indices_max`.
+    """
     return indices_max + len(tensors)
 
 
@@ -150,7 +152,7 @@ class ResidualPass:
         return Group(magnitude, tuple(ranges), min(size, max(1, self._indices_max * size // self._weights)))
 
     def _parts(self, group: Group) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
-        """The group's ranges from the start on, and those before it, whose turn comes after them."""
+        """Return the group's ranges from the start on, and those before it, whose turn comes after them."""
         start = self._start
         upper = tuple((max(begin, start), end) for begin, end in group.ranges if end > start)
         return upper, tuple((begin, min(end, start)) for begin, end in group.ranges if begin < start)
@@ -188,18 +190,20 @@ class Compute(Protocol):
 
     @property
     def weights(self) -> Any:
-        """(P,) float32, the working copy; for reading."""
+        """Return the working copy, (P,) float32; for reading."""
 
     @property
     def tensors(self) -> Named:
-        """Views of the weights by name, in their shapes."""
+        """Return views of the weights by name, in their shapes."""
 
     def fetch_shard_counts(self) -> NDArray[np.float32]:
-        """(2 x shards,) in quanta times the quantum, as numpy's; for reading, at once."""
+        """Return the shard counts, (2 x shards,) in quanta times the quantum, as numpy's; for reading, at
+        once.
+        """
 
     @property
     def residual(self) -> Any:
-        """(P,) float32, as of the last publication; for reading."""
+        """Return the residual, (P,) float32, as of the last publication; for reading."""
 
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica, a sealed memfd of int32 (C,), which in a
@@ -238,21 +242,21 @@ class Compute(Protocol):
         """Apply a dense round: weights += sums * factor, each product and each sum rounded to float32."""
 
     def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Named:
-        """In a dense ring: arrays for a share to be written to, by tensor; `shares` is where the daemon reads
-        it.
+        """Return, in a dense ring, arrays to write a contribution to, by tensor; the daemon reads it from
+        `shares`.
         """
 
     def fetch_share(self, name: str) -> None:
-        """This tensor of the share is written: it must be where the daemon reads it."""
+        """Fetch this tensor of the contribution, which is written, to where the daemon reads it."""
 
     def fetch_delta(self, delta: Any) -> NDArray[Any]:
-        """A checked delta in the host's memory."""
+        """Return a checked delta in the host's memory."""
 
     def rest(self) -> None:
-        """Between two mini-batches: do what is due now and then, if it is."""
+        """Do what is due now and then, between two steps, if it is due."""
 
     def keep_residual(self) -> None:
-        """Copy the residual to where the daemon looks for it when it receives a state."""
+        """Copy the residual to where the daemon looks for it when a state is sent to it."""
 
     def close(self) -> None:
         """Leave the residual where the next trainer finds it; nothing is called after this."""
@@ -262,7 +266,7 @@ MakeCompute = Callable[[AttachAnswer, TrainerMemory[Any]], Compute]
 
 
 def cut(weights: Any, tensors: Tensors) -> dict[str, Any]:
-    """Views of a flat array (P,) by the tensors' names, in their shapes."""
+    """Return views of a flat array (P,) by the tensors' names, in their shapes."""
     views, start = {}, 0
     for name, shape in tensors:
         size = math.prod(shape)
@@ -339,7 +343,7 @@ class HostCompute:
 
     @property
     def residual(self) -> NDArray[np.float32]:
-        """(P,), as of the last publication."""
+        """Return the residual (P,), as of the last publication."""
         return _read_only(self._memory.residual)
 
     def fetch_shard_counts(self) -> NDArray[np.float32]:
@@ -364,7 +368,7 @@ class HostCompute:
         return total % 2**64
 
     def check(self, delta: Any) -> NDArray[Any]:
-        """The delta, contiguous."""
+        """Return the delta, contiguous."""
         if (
             not isinstance(delta, np.ndarray)
             or delta.dtype.name not in codec.DELTA_TYPES
@@ -412,7 +416,7 @@ class HostCompute:
                 piece += sums[begin : begin + piece.size] * factor
 
     def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, NDArray[np.float32]]:
-        """They are written where the daemon reads them."""
+        """Return `shares`: a contribution is written where the daemon reads it."""
         return shares
 
     def fetch_share(self, name: str) -> None:
@@ -423,14 +427,14 @@ class HostCompute:
         return delta
 
     def rest(self) -> None:
-        """Nothing is due."""
+        """Do nothing: nothing is due."""
 
     def keep_residual(self) -> None:
-        """Copy it."""
+        """Copy the residual to where the daemon looks for it."""
         self._memory.keep_residual(self._memory.residual)
 
     def close(self) -> None:
-        """The residual is where the next trainer finds it."""
+        """Do nothing: the residual is where the next trainer finds it."""
 
 
 def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.int32]:

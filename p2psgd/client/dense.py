@@ -58,17 +58,19 @@ class DenseRounds:
 
     @property
     def begun(self) -> bool:
-        """Some tensors of a share are begun, and not all of them are given."""
+        """Return whether some tensors of a contribution are begun, and not all of them are given."""
         return bool(self._memory.mark.begun.tensors)
 
     @property
     def pending(self) -> bool:
-        """A share of changes is given whole whose round is not in the weights yet."""
+        """Return whether a contribution of changes is given whole whose round is not in the weights yet."""
         given = self._memory.mark
         return given.changes and given.shares > self._applied
 
     def begin(self, name: str) -> None:
-        """This tensor's part of `shares` is whole; TrainerError, with nothing changed, if it cannot be."""
+        """Begin a tensor, whose part of `shares` is whole; TrainerError, with nothing changed, if it cannot
+        be.
+        """
         given = self._memory.mark
         if name not in self.proposed:
             known = ", ".join(map(repr, self.proposed))
@@ -86,7 +88,7 @@ class DenseRounds:
             self._memory.set_mark(replace(given, begun=begun))
 
     def refuse_to_wait(self) -> NoReturn:
-        """TrainerError with the tensors that are not begun yet: their old numbers would be given."""
+        """Raise TrainerError with the tensors that are not begun yet: their old numbers would be given."""
         begun = self._memory.mark.begun.tensors
         missing = [repr(name) for name in self.proposed if name not in begun]
         more = f" and {len(missing) - NAMES_MAX} more" if len(missing) > NAMES_MAX else ""
@@ -100,7 +102,7 @@ class DenseRounds:
         )
 
     def give(self, delta: NDArray[Any]) -> int:
-        """A share of this delta (P,) as a whole."""
+        """Contribute this delta (P,) as a whole."""
         if self.begun:
             raise TrainerError("some tensors are begun already: end their mini-batch with allreduce_wait()")
         numbers = self._compute.fetch_delta(delta).astype(np.float32, copy=False)
@@ -111,12 +113,12 @@ class DenseRounds:
         return self._plan.weights
 
     def settle(self) -> None:
-        """The weights hold all rounds that are complete."""
+        """Note that the weights hold all rounds that are complete."""
         self._applied = self._memory.mark.shares
 
     def take(self, add: Callable[[NDArray[np.float32], np.float32], None]) -> int:
-        """The round of the last share is complete: `add(sums, factor)` it, unless that is done or it was an
-        array's; how many nodes had a share in it.
+        """Complete the round of the last contribution: `add(sums, factor)` it, unless that is done or it was
+        an array's; return how many nodes contributed to it.
         """
         if not self.pending:
             return 0
@@ -170,7 +172,7 @@ class DenseRounds:
         return result
 
     def array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Memory for `allreduce`, which need not be copied; TrainerError if there is less of it."""
+        """Return memory for `allreduce`, which need not be copied; TrainerError if there is less of it."""
         arrays, count = self._memory.arrays, math.prod(shape)
         if count > arrays.size:
             raise TrainerError(f"array: {count} numbers are wanted, and {arrays.size} have room")
@@ -178,7 +180,7 @@ class DenseRounds:
         return memory
 
     def check_out(self, out: object, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """The array for the result; TrainerError if it cannot be it."""
+        """Return the array for the result; TrainerError if it cannot be it."""
         if (
             not isinstance(out, np.ndarray)
             or (out.dtype, out.shape) != (np.float32, shape)
@@ -191,7 +193,7 @@ class DenseRounds:
         return out
 
     def check_uncopied(self, array: NDArray[np.float32], op: str, out: object) -> None:
-        """TrainerError if what becomes of this array cannot stay in shared memory."""
+        """Raise TrainerError if what becomes of this array cannot stay in shared memory."""
         if op != "sum" or out is not None:
             wish = 'op "mean"' if op != "sum" else "out"
             raise TrainerError(f"allreduce: copy=False gives a sum as it lies, without {wish}")
@@ -202,7 +204,7 @@ class DenseRounds:
             )
 
     def check_array(self, array: object, op: str) -> NDArray[np.float32]:
-        """The array, as `allreduce` can take it; TrainerError if it cannot."""
+        """Return the array, as `allreduce` can take it; TrainerError if it cannot."""
         if op not in OPERATIONS:
             raise TrainerError(f"allreduce: op is 'mean' or 'sum', not {op!r:.100}")
         if not isinstance(array, np.ndarray | np.generic) or array.dtype != np.float32:
@@ -216,7 +218,7 @@ class DenseRounds:
         return whole
 
     def _check(self, numbers: NDArray[np.float32], what: str, *, advice: str = "") -> None:
-        """TrainerError for what no sum can hold."""
+        """Raise TrainerError for numbers that no sum can hold."""
         for start in range(0, numbers.size, PIECE_NUMBERS):
             piece = numbers[start : start + PIECE_NUMBERS]
             low, high = float(piece.min()), float(piece.max())  # NaN if any number is

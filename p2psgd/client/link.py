@@ -582,7 +582,9 @@ class Link:
         return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
 
     def _apply_counts(self, bodies: list[bytes]) -> None:
-        """To the working copy, between a publication and the next thing that looks at it."""
+        """Apply the shard counts to the working copy, between a publication and the next thing that looks at
+        it.
+        """
         self._compute.apply_received(bodies, lambda node, steps: None)
 
     # -- the daemon's status, and the end
@@ -641,7 +643,9 @@ class Link:
             self._memory.close()
 
     def _has_news(self) -> bool:
-        """After an interruption there is always: all weights, whatever the inbox looks like by then."""
+        """Return whether there is news; after an interruption there always is: all weights, whatever the
+        inbox looks like by then.
+        """
         memory = self._memory
         changed = not self._exact or memory.reload_wanted or self._early > 0
         return changed or memory.stopping or memory.has_updates()
@@ -708,7 +712,9 @@ class Link:
         return applied
 
     def _receive_early(self) -> None:
-        """In a send that waits for a device: order there, after what it does, what has come from peers."""
+        """Order, in a send that waits for a device, what has come from peers on that device, after its own
+        work.
+        """
         if not self.mode.ring and not self._memory.reload_wanted:
             self._early += self._follow()
 

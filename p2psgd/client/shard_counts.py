@@ -46,8 +46,8 @@ class ShardCounts:
                 self._changes.append((self._begin + coordinate, amount))
 
     def counts(self, replica: NDArray[np.float32], published: int) -> NDArray[np.int64]:
-        """(2, shards): how many hold each, and how often it was used; `replica` is the working copy's vector
-        of them, and the first `published` changes are in it.
+        """Return the counts (2, shards): how many hold each, and how often it was used; `replica` is the
+        working copy's vector of them, and the first `published` changes are in it.
         """
         counts = np.rint(replica / np.float32(self._quantum)).astype(np.int64)
         for coordinate, amount in self._left(published):

@@ -47,7 +47,7 @@ class StepSize:
             self._tau = min(TAU_MAX, max(TAU_MIN, tau))
 
     def step(self, learning_rate: float) -> int:
-        """Quanta that a weight moves by at this learning rate, 1 to MAGNITUDE_MAX."""
+        """Return the quanta that a weight moves by at this learning rate, 1 to MAGNITUDE_MAX."""
         return min(MAGNITUDE_MAX, max(1, round(learning_rate * self._tau / self._quantum)))
 
     def sent(self, count: int) -> None:

@@ -29,7 +29,7 @@ DIFFERS_AGAIN: Final = (
 
 
 def ask_digest(client: ControlClient) -> CompareAnswer:
-    """The digest that the attached trainer's weights must have, and after which updates."""
+    """Ask for the digest that the attached trainer's weights must have, and after which updates."""
     try:
         fields, descriptors = client.exchange(CompareRequest())
     except UsageError as error:
@@ -39,7 +39,8 @@ def ask_digest(client: ControlClient) -> CompareAnswer:
 
 
 def is_right(compute: Compute, answer: CompareAnswer) -> bool:
-    """The weights, with the updates that the answer is about in them, are what they must be; says so if not.
+    """Return whether the weights, with the updates that the answer is about in them, are what they must be;
+    report it if not.
 
     Right as well if the daemon cannot tell.
     """

@@ -112,13 +112,15 @@ class Dealing:
         self._seen = held.copy(), used.copy()
 
     def _mixed_with(self, number: int) -> NDArray[np.uint64]:
-        """A number for every shard: it belongs to the node with the highest [Thaler, Ravishankar 1998]."""
+        """Return a number for every shard: it belongs to the node with the highest [Thaler, Ravishankar
+        1998].
+        """
         mixed: NDArray[np.uint64] = _mix(self._contents ^ _mix(np.array([number], np.uint64)))
         return mixed
 
 
 def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finisher of splitmix64, which makes every bit depend on every other one."""
+    """Apply the finisher of splitmix64, which makes every bit depend on every other one."""
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -284,7 +286,9 @@ class Turn:
         self._done_waiting()
 
     def _count_as_used(self, deal: Deal) -> int:
-        """In this epoch, unless another node has done so already; held no more. What that added."""
+        """Count the shard as used in this epoch, unless another node has done so already, and as held no
+        more; return what that added.
+        """
         used = int(self._link.shard_counts[1, deal.shard] < deal.epoch)
         self._link.count_shard(deal.shard, held=-deal.ends, used=used)
         return used

@@ -68,7 +68,7 @@ def default_bytes() -> int:
 
 
 def hash_of(content: bytes, moved: CacheMoved) -> str:
-    """SHA-256 in hex; `moved` is called again and again."""
+    """Return the SHA-256 in hex; `moved` is called again and again."""
     found = hashlib.sha256()
     for piece in _pieces(content):
         moved()
@@ -90,7 +90,8 @@ class Cache:
             raise cannot(f"use {folder} as a cache for shards", error) from None
 
     def read(self, sha256: str, moved: CacheMoved = lambda: None) -> bytes | None:
-        """The content that hashes to this; None if it is not there. One that has changed is thrown away.
+        """Return the content that hashes to this; None if it is not there. One that has changed is thrown
+        away.
 
         `moved` is called as often as a piece was read, or hashed.
         """
@@ -202,7 +203,9 @@ class Fetch:
         return arrays
 
     def _keep(self, content: bytes, moved: Moved) -> None:
-        """In the cache; without one, or where its disk has no room, training goes on all the same."""
+        """Keep a file in the cache; without one, or where its disk has no room, training goes on all the
+        same.
+        """
         if self._cache is None:
             return
         try:

@@ -272,7 +272,7 @@ class Attempts(Generic[Result]):
             self._moved = math.inf if whole else time.monotonic()
 
     def _fail(self, attempt: int, words: str) -> None:
-        """This attempt has: begin the next one, if one is left."""
+        """Note that this attempt has failed: begin the next one, if one is left."""
         with self._lock:
             if attempt != self._attempt or self._done.is_set():
                 return

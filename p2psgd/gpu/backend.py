@@ -37,7 +37,7 @@ class DeviceBackend:
         self._kernels = Kernels()
 
     def make_compute(self, answer: AttachAnswer, memory: TrainerMemory[Any]) -> DeviceCompute:
-        """Weights and residual of a link; TrainerError if there is no room for them."""
+        """Make weights and residual of a link; TrainerError if there is no room for them."""
         try:
             return DeviceCompute(answer, memory, self._kernels, copy_s=self._copy_s)
         except MemoryError:
@@ -63,7 +63,7 @@ class CopyingFeed:
         self._stages = [_Stage(batch_max, samples.inputs) for _ in range(2)]
 
     def take(self, rows: Indices) -> tuple[Any, Any]:
-        """Inputs and labels of these samples."""
+        """Return inputs and labels of these samples."""
         self._stages.reverse()
         return self._stages[0].copy(self._samples, rows)
 
@@ -82,7 +82,7 @@ class ResidentFeed:
             self._values[begin : begin + len(rows)] = feed.take(rows)[0]
 
     def take(self, rows: Indices) -> tuple[Any, Any]:
-        """Inputs and labels of these samples."""
+        """Return inputs and labels of these samples."""
         there = cupy.asarray(rows)
         batch = self._batch[: len(rows)]
         cupy.take(self._values, there, axis=0, out=batch)

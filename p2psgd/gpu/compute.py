@@ -46,13 +46,13 @@ class DeviceCompute:
 
     @property
     def residual(self) -> Any:
-        """(P,), as of the last publication."""
+        """Return the residual (P,), as of the last publication."""
         if self._residual is None:
             return cupy.zeros_like(self.weights)
         return self._residual.current
 
     def fetch_shard_counts(self) -> NDArray[np.float32]:
-        """A copy of the counts, once all that was ordered is done."""
+        """Return a copy of the counts, once all that was ordered is done."""
         return self._copy.fetch_shard_counts()
 
     def copy_from(self, replica: int) -> None:
@@ -64,7 +64,7 @@ class DeviceCompute:
         return self._copy.digest(key)
 
     def check(self, delta: Any) -> Any:
-        """The delta, contiguous."""
+        """Return the delta, contiguous."""
         ours = isinstance(delta, cupy.ndarray)
         if not ours or delta.dtype.name not in codec.DELTA_TYPES or delta.shape != self.weights.shape:
             found = f"{delta.dtype} {delta.shape}" if ours else type(delta).__name__
@@ -100,7 +100,9 @@ class DeviceCompute:
         self._copy.add(sums, factor)
 
     def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Named:
-        """They are written on the device, and fetched tensor by tensor."""
+        """Return arrays on the device for a contribution, which is written there and fetched tensor by
+        tensor.
+        """
         self._shares = shares
         self._registered = [
             Registered(self._memory.shares),
@@ -114,7 +116,7 @@ class DeviceCompute:
         self._proposed[name].get(out=self._shares[name])
 
     def fetch_delta(self, delta: Any) -> NDArray[Any]:
-        """A copy on the host."""
+        """Return a copy on the host."""
         numbers: NDArray[Any] = delta.get()
         return numbers
 

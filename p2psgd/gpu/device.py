@@ -27,7 +27,7 @@ def available() -> bool:
 
 
 def find_device(word: str) -> int | None:
-    """The number of the CUDA device that this word names, None for the CPU.
+    """Return the number of the CUDA device that this word names, None for the CPU.
 
     "auto" is the first CUDA device, or the CPU if there is none. UsageError with one sentence if there is no
     such device, or no CuPy to use it.
@@ -55,7 +55,7 @@ def why_not(word: str) -> str:
 
 
 def _parse(word: str) -> int | None:
-    """The number of a CUDA device; None for auto and cpu."""
+    """Return the number of a CUDA device; None for auto and cpu."""
     if word in (AUTO, CPU):
         return None
     found = re.fullmatch(r"cuda(?::(\d{1,3}))?", word)

@@ -149,8 +149,8 @@ class Kernels:
             )
 
     def add_scaled(self, weights: Any, numbers: Any, factor: float, *, stream: Any = None) -> None:
-        """weights += numbers * factor, both float32 (P,); each product and each sum is rounded to float32,
-        and denormals stay, which CuPy's own arithmetic flushes.
+        """Add numbers * factor to weights, both float32 (P,); each product and each sum is rounded to
+        float32, and denormals stay, which CuPy's own arithmetic flushes.
         """
         count = _length(weights, "weights", np.float32)
         if _length(numbers, "numbers", np.float32) != count:

@@ -24,7 +24,7 @@ _READ_ONLY = 8  # cudaHostRegisterReadOnly, which CuPy has no name for
 
 
 def pinned_empty(count: int, dtype: Any) -> NDArray[Any]:
-    """A new array (count,) of the host's, page-locked if that can be had."""
+    """Return a new array (count,) of the host's, page-locked if that can be had."""
     dtype = np.dtype(dtype)
     try:
         memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)
@@ -35,7 +35,7 @@ def pinned_empty(count: int, dtype: Any) -> NDArray[Any]:
 
 
 def pinned_words(count: int) -> tuple[NDArray[np.uint32], Any] | None:
-    """An array of words (count,) as the host and as the device see it; None if that cannot be had."""
+    """Return an array of words (count,) as the host and as the device see it; None if that cannot be had."""
     size = count * np.dtype(np.uint32).itemsize
     try:
         memory = cupy.cuda.alloc_pinned_memory(size)
@@ -68,7 +68,7 @@ class Registered:
             _note(str(error))
 
     def close(self) -> None:
-        """Before the memory goes. May be called twice."""
+        """Undo the registration, before the memory goes. May be called twice."""
         address, self._address = self._address, 0
         if address:
             cupy.cuda.runtime.hostUnregister(address)
@@ -99,6 +99,6 @@ def view(tensor: Any) -> Any:
 
 
 def on_stream(pointer: int) -> AbstractContextManager[Any]:
-    """CuPy's current stream in there is this one, a cudaStream_t."""
+    """Make this stream, a cudaStream_t, CuPy's current one inside the block."""
     stream: AbstractContextManager[Any] = cupy.cuda.ExternalStream(pointer)
     return stream

@@ -116,7 +116,7 @@ class PassState:
         self._first = first
 
     def launched(self) -> None:
-        """The pass is on its way: its tiles have taken their tickets before the next pass's."""
+        """Note that the pass is on its way: its tiles have taken their tickets before the next pass's."""
         self.first_ticket = (self.first_ticket + self.tiles_used) % 2**32
         self._pending = True
 
@@ -138,7 +138,7 @@ class PassState:
         return self._cut(self._host_results[1:].view(np.uint32))
 
     def make_clean(self) -> None:
-        """After a pass that was interrupted: wait until the device has done with it, and forget it."""
+        """Wait, after a pass that was interrupted, until the device has done with it, and forget it."""
         if self._clean:
             return
         cupy.cuda.Device().synchronize()
@@ -161,7 +161,7 @@ class PassState:
         return PassResult(tuple(counts), tuple(missed))
 
     def _weight_at(self, place: int) -> int:
-        """The weight at a place counted through all tiles of the table."""
+        """Return the weight at a place counted through all tiles of the table."""
         table = self._host_table[: self.ranges]
         record = table[int(np.searchsorted(table["first_tile"], place // TILE_WEIGHTS, "right")) - 1]
         tile = place // TILE_WEIGHTS - int(record["first_tile"]) + int(record["begin"]) // TILE_WEIGHTS

@@ -54,7 +54,7 @@ class DeviceResidual:
 
     @property
     def current(self) -> Any:
-        """(P,), as of the last publication."""
+        """Return the residual (P,), as of the last publication."""
         return self._halves[half_after(self._memory.steps)]
 
     def pass_over(
@@ -84,7 +84,7 @@ class DeviceResidual:
         return found
 
     def copy_if_due(self) -> None:
-        """Between two mini-batches."""
+        """Copy the residual between two steps, if that is due."""
         due = self._clock() - self._copied_s >= self._copy_s
         if due and self._memory.steps != self._copied:
             self.copy()

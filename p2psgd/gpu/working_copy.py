@@ -44,7 +44,7 @@ class Stage:
         self._free = cupy.cuda.Event(disable_timing=True)  # once it has come, the host may write again
 
     def take(self) -> NDArray[np.uint32]:
-        """Where the words of a batch go, once the one before is on the device."""
+        """Return where the words of a batch go, once the one before is on the device."""
         self._free.synchronize()
         return self._host[HEAD_WORDS:]
 
@@ -99,7 +99,7 @@ class DeviceWorkingCopy:
         cupy.cuda.Device().synchronize()
 
     def fetch_shard_counts(self) -> NDArray[np.float32]:
-        """A copy on the host."""
+        """Return a copy on the host."""
         counts: NDArray[np.float32] = self._replica[self.weights.size :].get()
         return counts
 

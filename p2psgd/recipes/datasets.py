@@ -167,7 +167,7 @@ def reading(path: Path, what: str = DATA_FILE) -> Iterator[None]:
 
 
 def load_array_file(path: Path) -> tuple[ArraySamples, ArraySamples]:
-    """Training and test samples of a .npz file; x of any real type becomes float32, y int32."""
+    """Load training and test samples of a .npz file; x of any real type becomes float32, y int32."""
     arrays = load_arrays(path, NAMES)
     train = make_samples(path, "train", arrays["x_train"], arrays["y_train"])
     test = make_samples(path, "test", arrays["x_test"], arrays["y_test"])
@@ -177,7 +177,9 @@ def load_array_file(path: Path) -> tuple[ArraySamples, ArraySamples]:
 def make_samples(
     path: Path, part: str, values: NDArray[np.generic], labels: NDArray[np.generic]
 ) -> ArraySamples:
-    """Samples of x_`part` and y_`part`; UsageError that names the file and the array if they are none."""
+    """Make samples of x_`part` and y_`part`; UsageError that names the file and the array if they are
+    none.
+    """
     check_kind(path, f"x_{part}", values, dimensions=2)
     check_kind(path, f"y_{part}", labels, dimensions=1)
     check_pair(path, part, values, labels)
@@ -293,7 +295,7 @@ def is_speech(folder: Path) -> bool:
 
 
 def load_speech_folder(folder: Path) -> tuple[SpeechSamples, SpeechSamples]:
-    """Training and test samples; UsageError that names the file which will not do."""
+    """Load training and test samples; UsageError that names the file which will not do."""
     train, test = (sorted(folder.glob(f"speech_{part}*.npz")) for part in ("train", "test"))
     if not test:
         raise bad_data(folder, "it has speech_train*.npz but no speech_test*.npz")
@@ -301,7 +303,7 @@ def load_speech_folder(folder: Path) -> tuple[SpeechSamples, SpeechSamples]:
 
 
 def load_speech(paths: Sequence[Path]) -> SpeechSamples:
-    """The speech of these files, one after the other; UsageError as above."""
+    """Load the speech of these files, one after the other; UsageError as above."""
     files = [load_arrays(path, ARRAYS) for path in paths]
     for path, arrays in zip(paths, files, strict=True):
         _check(path, arrays)
@@ -414,7 +416,7 @@ def open_streamed(data: str) -> Dataset:
 
 
 def samples_of(shard: Shard, arrays: Arrays, part: str) -> ArraySamples:
-    """The training or test samples of a shard; UsageError if they will not do."""
+    """Return the training or test samples of a shard; UsageError if they will not do."""
     names = (f"x_{part}", f"y_{part}")
     for name in names:
         if name not in arrays:

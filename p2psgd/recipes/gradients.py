@@ -29,7 +29,7 @@ class Feed(Protocol):
     """Brings mini-batches of one set of samples to where they are computed with."""
 
     def take(self, rows: Indices) -> tuple[Any, Any]:
-        """The samples with these indices: inputs (rows, inputs) float32, labels (rows,) int32.
+        """Return the samples with these indices: inputs (rows, inputs) float32, labels (rows,) int32.
 
         Valid until the next call.
         """
@@ -62,7 +62,7 @@ class HostFeed:
         self._inputs = np.empty((batch_max, samples.inputs), np.float32)
 
     def take(self, rows: Indices) -> tuple[NDArray[np.float32], Labels]:
-        """Inputs and labels of these samples."""
+        """Return inputs and labels of these samples."""
         inputs = self._inputs[: len(rows)]
         self._samples.fill(rows, inputs)
         return inputs, self._samples.labels[rows]
@@ -91,7 +91,9 @@ ROWS = 1024  # at a time: large enough for the matrix product, small enough for 
 
 
 def net_shape(recipe: Recipe, dataset: Dataset) -> Shape:
-    """The net that this recipe trains on these data; UsageError if an index cannot count its weights."""
+    """Return the net that this recipe trains on these data; UsageError if an index cannot count its
+    weights.
+    """
     shape = Shape(dataset.train.inputs, recipe.hidden, dataset.classes, recipe.activation)
     if shape.weights > WEIGHTS_MAX:
         raise UsageError(
@@ -115,7 +117,9 @@ def evaluate(recipe: Recipe, weights: Vector, dataset: Dataset | None = None) ->
 def loss_and_accuracy(
     shape: Shape, weights: Vector, samples: Samples, backend: Backend = HOST
 ) -> tuple[float, float]:
-    """Mean cross-entropy in nats and accuracy, 0 to 1, over all samples; weights (P,) of the backend's."""
+    """Return mean cross-entropy in nats and accuracy, 0 to 1, over all samples; weights (P,) of the
+    backend's.
+    """
     net, feed = Net(shape, ROWS, backend.xp), backend.feed(samples, ROWS)
     total_loss, total_correct = 0.0, 0
     count = len(samples.labels)

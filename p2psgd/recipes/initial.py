@@ -23,7 +23,8 @@ WHAT: Final = "weights file"
 
 
 def starting_weights(recipe: Recipe, shape: Shape, initial: Path | None) -> dict[str, Vector]:
-    """The tensors of this net by name, from the file `initial` (.npz or .safetensors) or, if None, drawn.
+    """Return the tensors of this net by name, from the file `initial` (.npz or .safetensors) or, if None,
+    drawn.
 
     Raises UsageError if the file does not hold this net.
     """

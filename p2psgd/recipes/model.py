@@ -47,12 +47,14 @@ class Shape:
 
     @property
     def layers(self) -> list[tuple[int, int]]:
-        """(width in, width out) of every layer, the output layer last."""
+        """Return (width in, width out) of every layer, the output layer last."""
         return list(pairwise((self.inputs, *self.hidden, self.classes)))
 
     @property
     def tensors(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes in their order in the flat vector; a layer computes `x @ weight.T + bias`."""
+        """Return names and shapes in their order in the flat vector; a layer computes `x @ weight.T +
+        bias`.
+        """
         shapes: list[tuple[int, ...]] = []
         for width_in, width_out in self.layers:
             shapes += [(width_out, width_in), (width_out,)]
@@ -60,7 +62,7 @@ class Shape:
 
     @property
     def weights(self) -> int:
-        """P, the length of the flat vector."""
+        """Return P, the length of the flat vector."""
         return sum((width_in + 1) * width_out for width_in, width_out in self.layers)
 
 
@@ -70,7 +72,7 @@ def tensor_names(layers: int) -> list[str]:
 
 
 def layer_tensors(number: int) -> tuple[str, str]:
-    """Names of the weight and the bias of a layer, counted from 1."""
+    """Return the names of the weight and the bias of a layer, counted from 1."""
     return f"layer{number}.weight", f"layer{number}.bias"
 
 
@@ -172,13 +174,13 @@ class Net:
         return loss
 
     def _slots(self, gradient: Vector | Mapping[str, Vector]) -> list[tuple[Vector, Vector]]:
-        """Where each layer's gradient goes: (weight (out, in), bias (out,))."""
+        """Return where each layer's gradient goes: (weight (out, in), bias (out,))."""
         if isinstance(gradient, Mapping):
             return [(gradient[weight], gradient[bias]) for weight, bias in self._names]
         return list(self._layers(gradient))
 
     def _layers(self, flat: Vector) -> Iterator[tuple[Vector, Vector]]:
-        """Views (weight (out, in), bias (out,)) of each layer into a flat vector (P,)."""
+        """Return views (weight (out, in), bias (out,)) of each layer into a flat vector (P,)."""
         start = 0
         for width_in, width_out in self.shape.layers:
             middle = start + width_in * width_out

@@ -164,12 +164,12 @@ class Recipe(BaseModel):
 
 
 def built_in_recipes() -> list[str]:
-    """Names of the recipes that ship with the package."""
+    """Return the names of the recipes that ship with the package."""
     return sorted(path.stem for path in RECIPES.glob("*.toml"))
 
 
 def built_in_recipe_text(name: str) -> str:
-    """The file of a recipe that ships with the package; UsageError if none of that name does."""
+    """Return the text of a recipe that ships with the package; UsageError if none of that name does."""
     if name not in built_in_recipes():
         known = ", ".join(built_in_recipes())
         _refuse(f"{name!r} is no built-in recipe: there are {known}", ExitCode.USAGE)

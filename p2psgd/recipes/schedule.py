@@ -71,8 +71,7 @@ class Walk:
         return warm + (self.rank - warm) % self.world_size
 
     def at(self, step: int) -> Indices:
-        """Positions of step number `step` (from 0) of this rank, ascending; empty past the
-        end."""
+        """Return the positions of step number `step` (from 0) of this rank, ascending; empty past the end."""
         own_warm = self.own_warm_steps
         if step < own_warm:
             start = step * self.batch
@@ -102,7 +101,7 @@ class Order:
         self._permutations: OrderedDict[int, Indices] = OrderedDict()
 
     def rows(self, positions: Indices) -> Indices:
-        """Indices of the samples at these positions; both (n,)."""
+        """Return the indices of the samples at these positions; both (n,)."""
         epochs, places = np.divmod(positions, self._samples)
         rows = np.empty_like(positions)
         for epoch in np.unique(epochs):
@@ -122,7 +121,8 @@ class Order:
 
 
 def learning_rate(start: float, epoch: float, *, hold_epochs: float, halve_every_epochs: float) -> float:
-    """Strom's schedule: constant for `hold_epochs`, halved there and again after every `halve_every_epochs`.
+    """Return the learning rate of Strom's schedule: constant for `hold_epochs`, halved there and again after
+    every `halve_every_epochs`.
 
     `epoch` is the progress of the run in epochs, with fraction [Strom 2015, section 4].
     """
@@ -273,7 +273,7 @@ class RoundPlan:
             self.walk = dataclasses.replace(self.walk, warm_steps=rounds)
 
     def look_at_time(self, number: int, *, elapsed_s: float) -> None:
-        """Before the round of this number: end the warm start of a run by time if its time has come."""
+        """End the warm start of a run by time, before the round of this number, if its time has come."""
         if self._seconds is not None and elapsed_s >= self._warm_part * self._seconds:
             self.settle_warm_start(number - 1)
 
@@ -282,7 +282,7 @@ class RoundPlan:
         return number <= self.walk.warm_steps
 
     def positions(self, number: int) -> Indices:
-        """Positions in the walk of this rank's samples of a round, none if it only follows."""
+        """Return the positions in the walk of this rank's samples of a round, none if it only follows."""
         walk = self.walk
         if walk.rank == 0:
             return walk.at(number - 1)
@@ -305,7 +305,7 @@ class RoundPlan:
         return self._recipe.epochs * min(NEARLY_DONE, done)
 
     def first_position(self, number: int) -> int:
-        """The least position of all ranks' samples in this round."""
+        """Return the least position of all ranks' samples in this round."""
         warm, batch = self.walk.warm_steps, self.walk.batch
         alone = min(number - 1, warm)
         return (alone + (number - 1 - alone) * self.walk.world_size) * batch

@@ -39,10 +39,10 @@ class Trace(Protocol):
     """Receives what the trainer does when, in nanoseconds (benchmarks/trace.py writes it to a file)."""
 
     def span(self, name: str, kind: str, begin_ns: int, end_ns: int) -> None:
-        """The trainer did this all the time; `kind` is one word, for filters and colours."""
+        """Trace something that the trainer did all this time; `kind` is one word, for filters and colours."""
 
     def count(self, name: str, at_ns: int, value: float) -> None:
-        """A figure of the daemon, valid from here until the next one of this name."""
+        """Trace a figure of the daemon, valid from here until the next one of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,13 @@ class StepTimes:
             self._trace.span(name, "outside-steps", begin, self.clock_ns())
 
     def part(self, name: str, part: Part = Part.COMPUTING) -> Piece:
-        """A piece of a step, for a with block. What the link waits in one of adding or sending counts as
+        """Time a piece of a step, for a with block. What the link waits in one of adding or sending counts as
         waiting, and is shown at its end. Only pieces of computing may have others in them.
         """
         return Piece(self, name, part)
 
     def waited_s(self) -> float:
-        """By the link, so far."""
+        """Return the seconds that the link has waited so far."""
         return self._link.waited_s
 
     def count(self, piece: Piece, end: int, waited_s: float) -> None:
@@ -155,7 +155,7 @@ class StepTimes:
             self._trace.span(name, Part.COMPUTING, begin_ns, self.clock_ns())
 
     def figures(self) -> dict[str, float]:
-        """The split as figures of a report."""
+        """Return the split as figures of a report."""
         return asdict(self.split)
 
     def _daemon_s(self) -> tuple[float, float]:
@@ -226,7 +226,7 @@ class Progress:
         self._report("")
 
     def _samples_per_s(self) -> float:
-        """Over the time in training between the last few reports."""
+        """Return the samples per second, over the time in training between the last few reports."""
         self._marks.append((self._training_s, self._trained))
         (begin_s, before), (end_s, after) = self._marks[0], self._marks[-1]
         return (after - before) / (end_s - begin_s) if end_s > begin_s else 0.0

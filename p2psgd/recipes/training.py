@@ -50,7 +50,7 @@ class KeptState:
     kept_at: float | None = None  # Unix time
 
     def as_dict(self) -> dict[str, Any]:
-        """For Link.keep()."""
+        """Return the state as a dict, for Link.keep()."""
         known = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         return {"by": KEPT_BY, **known}
 
@@ -241,7 +241,7 @@ class RingTraining(RecipeTraining[RoundPlan]):
         return self._stopped() or self._plan.over(self._link.round, elapsed_s=elapsed_s)
 
     def _wait(self) -> None:
-        """Until the next round is open, or the end is asked for."""
+        """Wait until the next round is open, or the end is asked for."""
         while not self._link.wait(LOOK_EVERY_S) and not self._stopped():
             pass
 
@@ -361,7 +361,9 @@ class Training(RecipeTraining[Plan]):
         plan.settle_warm_start(self._warm_steps_seen())
 
     def _warm_steps_seen(self) -> int:
-        """Steps that rank 0 is known to have taken: during the warm start no other node has any."""
+        """Return the steps that rank 0 is known to have taken: during the warm start no other node has
+        any.
+        """
         return max(self._link.peer_steps.values(), default=0)
 
     def _step(self) -> None:
@@ -451,7 +453,7 @@ class StreamedTraining(Training):
         link: Link,
         context: TrainingContext,
     ) -> None:
-        """`dataset` has shards."""
+        """Prepare a training on `dataset`, which has shards."""
         super().__init__(recipe, dataset, plan, link, context)
         shards = dataset.shards
         assert shards is not None

@@ -71,11 +71,11 @@ class Plan(Request):
         return self.state / f"node-{index}"
 
     def http_options(self, index: int) -> list[str]:
-        """The first node shows itself."""
+        """Return the options by which the first node shows itself."""
         return [] if self.http is None or index else ["--http", str(self.http)]
 
     def trainer_command(self, index: int) -> str:
-        """The command that a node's daemon starts and restarts, as one line with a shell's quoting."""
+        """Return the command that a node's daemon starts and restarts, as one line with a shell's quoting."""
         if self.trainer is not None:
             return self.trainer
         file = Path(self.recipe_name)

@@ -128,7 +128,9 @@ def _node(status: NodeStatus, outcome: Outcome) -> Report:
 
 
 def _rounds_per_s(outcome: Outcome) -> float | None:
-    """In a ring: how many steps a node took in a second of the time in which it took steps, as a mean."""
+    """Return how many steps a node of a ring took in a second of the time in which it took steps, as a
+    mean.
+    """
     if not any(status.ring for status in outcome.statuses):
         return None
     each = [describe_steps([status.trainer]) for status in outcome.statuses]

@@ -84,7 +84,7 @@ def ask_to_finish(daemon: LocalDaemon) -> None:
 
 
 def end_trainer(daemon: LocalDaemon) -> None:
-    """SIGTERM to the trainer that is attached to a node, if the daemon names one."""
+    """Send SIGTERM to the trainer that is attached to a node, if the daemon names one."""
     with suppress(P2psgdError, ProcessLookupError), _client(daemon, ANSWER_LIMIT_S) as client:
         pid = read_status(client.request("status")["status"]).trainer.pid
         if pid is not None:

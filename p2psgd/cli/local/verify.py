@@ -50,7 +50,7 @@ class NodeReplica:
         return self.mode, self.quantum_log2
 
     def name_value(self, index: int) -> str:
-        """A weight for people, exactly: in `unit`, of a dense ring with its bits."""
+        """Return a weight for people, exactly: in `unit`, of a dense ring with its bits."""
         if self.unit:
             return str(self.coordinates[index])
         return f"{self.weights[index]:.9g} ({int(self.coordinates[index]) % 2**32:08x})"
