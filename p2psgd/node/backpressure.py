@@ -15,9 +15,9 @@ from p2psgd.wire.mode import parse_mode
 # ----------------------------------------------------------------------------
 # Does every peer take as much as all origins make? If not, no log lasts for ever, and a person must know.
 #
-# Both are measured over the last three failure timeouts: what this node applied, own updates and peers', is
-# what is made; by how much the sum of a peer's acknowledgements grew is what it takes. A peer that is merely
-# behind and catches up takes more than is made, and is not slow.
+# Both are measured over the last three failure timeouts: the updates that this node applied, its own and
+# peers', are what is made; the growth of the sum of a peer's acknowledgements is what it takes. A peer that
+# is merely behind and catches up takes more than is made, and is not slow.
 
 
 WINDOW_TIMEOUTS: Final = 3
@@ -33,14 +33,16 @@ class _Look(NamedTuple):
 
 
 class LinkSpeeds:
-    """Looks taken several times a failure timeout; at most 16 are kept."""
+    """Samples of what all origins make and each peer takes, several a failure timeout; at most 16
+    are kept.
+    """
 
     def __init__(self, *, failure_timeout_s: float) -> None:
         self._failure_timeout_s = failure_timeout_s
         self._looks: deque[_Look] = deque(maxlen=WINDOW_TIMEOUTS * LOOKS_PER_TIMEOUT + 1)
 
     def look(self, now: float, *, applied: int, applied_bytes: int, acknowledged: Mapping[int, int]) -> None:
-        """Take a look if one is due.
+        """Take a sample if one is due.
 
         `applied`: the sum of the own frontier's sequences, `applied_bytes` that of the frames applied since
         the start; `acknowledged`: the sum of each linked peer's frontier, by node id.
@@ -49,8 +51,8 @@ class LinkSpeeds:
             self._looks.append(_Look(now, applied, applied_bytes, dict(acknowledged)))
 
     def slow(self, names: Mapping[int, str]) -> list[SlowLinkStatus]:
-        """Peers that were linked all the time, lack more than is made in a failure timeout, and take less
-        than is made.
+        """Return the peers that were linked all the time, lack more than is made in a failure timeout, and
+        take less than is made.
         """
         if len(self._looks) < (self._looks.maxlen or 0):
             return []
@@ -76,7 +78,7 @@ class LinkSpeeds:
 
 
 # ----------------------------------------------------------------------------
-# Whether the own trainer is held up, why, and since when; its beginning and its end are events.
+# The stall of this node's own trainer, its reason and its start; its beginning and its end are events.
 
 
 class Events(Protocol):
@@ -86,7 +88,7 @@ class Events(Protocol):
 
 
 class Stall:
-    """Told again and again why the trainer is held up; the reason may change while it lasts."""
+    """The stall of a node's trainer, updated again and again; the reason may change while it lasts."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -94,7 +96,9 @@ class Stall:
         self._since = 0.0
 
     def update(self, words: str, now: float) -> None:
-        """`words`: why it is held up at `now` (seconds, monotonic), empty if it is not."""
+        """Begin, go on with or end the stall. `words`: why the trainer is held up at `now` (seconds,
+        monotonic), empty if it is not.
+        """
         if words and not self._words:
             self._since = now
             self._events.write("stall", f"the trainer is held up: {words}")
@@ -105,7 +109,7 @@ class Stall:
         self._words = words
 
     def figures(self, now: float) -> StallStatus | None:
-        """For the status; None while the trainer is not held up."""
+        """Return the stall for the status; None while the trainer is not held up."""
         return StallStatus(words=self._words, since_s=now - self._since) if self._words else None
 
 
@@ -125,14 +129,14 @@ class HeldTrainer(Protocol):
 
 
 class Backpressure:
-    """Of one node. `congested`: the trainer waits for peers that are all far behind; `draining`: it has
-    ended, and all that it made is taken.
+    """The backpressure on the trainer of one node. `congested`: the trainer waits for peers that are all far
+    behind; `draining`: it has ended, and all that it made is taken.
     """
 
     def __init__(
         self, replica: Replica, trainer: HeldTrainer, events: Events, *, now: Callable[[], float]
     ) -> None:
-        """`now`: the clock that the replica goes by."""
+        """Take `now`, the clock that the replica goes by."""
         self.congested = False
         self.draining = False
         self._replica = replica
@@ -145,7 +149,7 @@ class Backpressure:
 
     @property
     def held_up(self) -> bool:
-        """The trainer must wait for others."""
+        """Return whether the trainer must wait for others."""
         return not self._replica.ready or self._replica.retention.stalled
 
     def regulate(self) -> None:
@@ -169,9 +173,9 @@ class Backpressure:
         )
 
     def replica_replaced(self) -> None:
-        """By a snapshot: what came with it was not made just now."""
+        """Measure anew after a snapshot has replaced the replica: what came with it was not made just now."""
         self._speeds = LinkSpeeds(failure_timeout_s=self._replica.timing.failure_timeout_s)
 
     def slow_links(self) -> list[SlowLinkStatus]:
-        """Peers that take less than is made."""
+        """Return the peers that take less than is made."""
         return self._speeds.slow(self._replica.names)

@@ -1,8 +1,9 @@
-"""Decides what a node writes so that it can go on after a crash, and when: votes, checkpoints, own updates.
+"""The checkpointer decides what a node writes so that it can go on after a crash, and when: votes,
+checkpoints, own updates.
 
-The checkpointer decides; its storage (disk.py) writes and reads, and calls back when that is done. It has no
-clock, thread or file of its own: the simulator runs the same class on a simulated disk. What cannot be
-written is said once, and training goes on without it.
+Its storage (disk.py) writes and reads, and calls back when that is done. It has no clock, thread or file of
+its own: the simulator runs the same class on a simulated disk. What cannot be written is reported once, and
+training goes on without it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Storage(Protocol):
         sequence: int,
         done: Callable[[Written | P2psgdError], None],
     ) -> None:
-        """Write it with what the trainer handed over after `sequence` own updates; None: as it was last."""
+        """Write a checkpoint with what the trainer handed over after `sequence` own updates; None: as it was
+        last.
+        """
         ...
 
     def read_checkpoint(self, done: Callable[[Restored | None, list[str]], None]) -> None:
@@ -66,7 +69,7 @@ class Host(Protocol):
 
 
 class EventSink(Protocol):
-    """Takes what people read of the node; `node` is the one that it is about."""
+    """The port to people: takes what they read of the node; `node` is the one that it is about."""
 
     def alarm(self, words: str, node: int | None = None) -> None: ...
     def note(self, kind: str, words: str, node: int | None = None) -> None: ...
@@ -114,7 +117,7 @@ class Checkpointer:
     # -- votes
 
     def save_votes(self, effect: SaveVotes) -> None:
-        """Write the votes, then say VotesSaved; tried again by the core if they cannot be written."""
+        """Write the votes, then report VotesSaved; tried again by the core if they cannot be written."""
         idle = self._votes is None
         self._votes = effect
         if idle:
@@ -125,7 +128,7 @@ class Checkpointer:
         self._storage.write_votes(effect.votes, names, partial(self._votes_written, effect))
 
     def _votes_written(self, effect: SaveVotes, error: P2psgdError | None) -> None:
-        """Write the latest, if a later one has come meanwhile."""
+        """Report a write of votes, and write the latest if later ones have come meanwhile."""
         if error is None:
             self._votes_trouble = False
             self._host.handle(VotesSaved(effect.revision))
@@ -177,7 +180,9 @@ class Checkpointer:
             self._begin_copy()
 
     def _begin_copy(self) -> None:
-        """With the trainer's last known state, if it does not answer: what it has sent since is known."""
+        """Begin the copy, with the trainer's last known state if it does not answer: what it has sent since
+        is known.
+        """
         self._copying = True
         self._host.handle(CheckpointDue())
 
@@ -216,7 +221,7 @@ class Checkpointer:
         self._host.handle(CheckpointRead(found))
 
     def figures(self) -> CheckpointStatus:
-        """For the status."""
+        """Return the checkpoints' part of the status."""
         now = self._now()
         number, size = (0, 0) if self.last is None else (self.last.number, self.last.bytes)
         age_s = None if self.last is None else now - self.last_at
@@ -250,6 +255,6 @@ class Checkpointer:
         return "" if self.abandoning else why
 
     def _settle(self, deadline: float) -> Generator[float]:
-        """Until no checkpoint is on its way to the disk, or none will get there."""
+        """Wait until no checkpoint is on its way to the disk, or none will get there."""
         while self._requested is not None and not self._stuck and self._now() < deadline:
             yield POLL_S

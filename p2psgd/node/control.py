@@ -1,4 +1,4 @@
-"""What trainers and commands ask of a node through its control socket."""
+"""The control socket of a node: the answers to what trainers and commands ask."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ControlledNode(Protocol):
 
 
 class NodeControl:
-    """One node's control socket. Implements what the control server asks of its host."""
+    """The control socket of one node, which implements what the control server asks of its host."""
 
     def __init__(self, node: ControlledNode) -> None:
         self._node = node
@@ -204,7 +204,7 @@ class NodeControl:
         return self.node_status().model_dump(exclude_unset=True)
 
     def node_status(self) -> NodeStatus:
-        """The node's status, made anew."""
+        """Collect the node's present status."""
         node, run, now = self._node, self._node.run, self._node.now()
         vitals = Vitals(
             state=self.trainer.state,
@@ -231,7 +231,7 @@ class NodeControl:
 
 
 def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
-    """Of a trainer for `spec` at a node that takes part in `known`."""
+    """Describe why a trainer for `spec` cannot attach to a node that takes part in `known`."""
     modes = known.mode != spec.mode
     this, other = (name_run(run.fingerprint, run.label, run.mode if modes else "") for run in (known, spec))
     mode = parse_mode(known.mode)

@@ -1,7 +1,7 @@
 """A node's daemon, from its start to its end: the only place where loop, clock and signals meet.
 
-What it does in between is in files of their own: run (the replica and its orders), backpressure (when the
-trainer must wait), control (what is asked of the node), trainer (the command that trains).
+The work in between is in files of their own: run (the replica and its orders), backpressure (when the trainer
+must wait), control (what is asked of the node), trainer (the command that trains).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ log = logging.getLogger("p2psgd.node")
 
 
 class Node:
-    """One life of a daemon; `run` is its part in the run, once that is known.
+    """An incarnation of a daemon; `run` is its part in the run, once that is known.
 
-    When it is over and `above` is not 0, another is to begin in this process, above that incarnation.
+    When it is over and `above` is not 0, another must begin in this process, above that incarnation.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Node:
         self._closing = self._ended = False
 
     async def serve(self) -> ExitCode:
-        """Run until a signal, a fault that only a person can mend, or the end of what this replica can
+        """Run until a signal, a fault that only a person can repair, or the end of what this replica can
         follow.
         """
         loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class Node:
         )
 
     async def _serve_http(self) -> None:
-        """If asked to; what it takes is imported only then."""
+        """Start the HTTP server if it is asked for; what it takes is imported only then."""
         if self.options.http is None:
             return
         from p2psgd.node.http import NodeHttp
@@ -164,11 +164,11 @@ class Node:
         await self._http.start(self.options.http, exposed=self.options.http_exposed)
 
     def http_status(self) -> HttpStatus | None:
-        """Where this node shows itself, and how often it has; None: nowhere."""
+        """Return where this node serves HTTP, and how often it has answered; None: nowhere."""
         return None if self._http is None else self._http.status()
 
     def begin_run(self, opened: RecoveredRun) -> None:
-        """The run is known; P2psgdError if it cannot be begun."""
+        """Begin the run, which is known now; P2psgdError if it cannot be begun."""
         assert self._listening is not None
         assert self._stop is not None
         self.run = NodeRun(
@@ -197,16 +197,16 @@ class Node:
         )
 
     def _go_on(self) -> None:
-        """From a checkpoint, without a trainer: others may need this node's vote, and what it has."""
+        """Resume from a checkpoint, without a trainer: others may need this node's vote, and what it has."""
         opened = reopen_run(self.options.state, self.node_log)
         if opened is not None:
             self.begin_run(opened)
 
     async def _tick(self) -> None:
-        """Let all look at the clock, again and again.
+        """Let every part look at the clock, again and again.
 
-        It is also the progress that a watchdog is fed by: the loop has turned, and the replica, the keeper
-        and the regulation have handled what they were told, to its end. Not the disk: see
+        It is also the progress that a watchdog is fed by: the loop has turned, and the replica, the
+        checkpointer and the backpressure have handled their events to the end. Not the disk: see
         docs/decisions/operations.md.
         """
         interval_s = min(self.options.failure_timeout_s / TICKS_PER_TIMEOUT, self._supervision.interval_s)
@@ -225,7 +225,7 @@ class Node:
     # -- SIGHUP
 
     def _reload(self) -> None:
-        """Read again what may change while this node runs; one that closes is not to dial anew."""
+        """Read again what may change while this node runs; one that closes must not dial anew."""
         if self._ended and self.above:
             signal.raise_signal(signal.SIGHUP)  # it came at the end of this life, and is for the next
         if self._closing:
@@ -237,8 +237,8 @@ class Node:
             self._spawn(self._follow_hosts(self.options.peers))
 
     async def _follow_hosts(self, path: Path) -> None:
-        """Dial whom the list names now, if it is to be read again. This node's share of the data stays the
-        one it began with.
+        """Dial the hosts that the list names now, if it must be read again. This node's rank stays the one it
+        began with.
         """
         while self._reload_again:
             self._reload_again = False
@@ -266,7 +266,7 @@ class Node:
             self._late_end = (words, code)
 
     def begin_again(self, above: int, words: str) -> None:
-        """End this life, and have another begin above that incarnation."""
+        """End this incarnation, and have another begin above the one given."""
         if self._stop is not None and not self._stop.done():
             self.above = above
             sentence = f"this daemon restarts above incarnation {above}, which a peer already knows"
@@ -295,10 +295,11 @@ class Node:
         self._tasks.add(task)
 
     def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Nothing goes on half broken: what no code expected ends the daemon; systemd starts it again.
+        """End the daemon on an error that no code expected, so that nothing goes on half broken; systemd
+        starts it again.
 
-        An OSError may be that of a connection, which has ended then; not if it comes out of a task. What
-        strangers on the local network make zeroconf stumble over ends nothing either.
+        An OSError may be that of a connection, which has ended then; not if it comes out of a task. An error
+        that strangers on the local network cause in zeroconf ends nothing either.
         """
         error = context.get("exception")
         if error is not None and _is_of_zeroconf(error):
@@ -309,7 +310,7 @@ class Node:
             self.fail(f"internal error, please report it with the log: {error!r}", ExitCode.INTERNAL)
 
     async def _leave_to_next(self) -> None:
-        """Stop the trainer and keep what it made, for the life to come brings it along."""
+        """Stop the trainer and keep what it made, which the next incarnation brings along."""
         await self._control.trainer.drain()
         if self.run is not None:
             self.run.trainer_changed(active=False)
@@ -363,7 +364,7 @@ class Node:
 
 
 def _is_of_zeroconf(error: BaseException) -> bool:
-    """Raised within that package, and by nothing of ours that it called."""
+    """Return whether an error was raised within that package, and by nothing of ours that it called."""
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [module for module in modules if module.split(".")[0] in ("p2psgd", "zeroconf")]
     return bool(ours) and ours[-1].startswith("zeroconf")
@@ -383,8 +384,8 @@ def run_node(options: NodeOptions) -> ExitCode:
 
 
 async def _run_lives(options: NodeOptions) -> ExitCode:
-    """One life after the other, as long as each is to be followed by another. The loop runs on in between: it
-    keeps the signals that come then.
+    """Run one incarnation after the other, while each asks for another. The loop runs on in between: it keeps
+    the signals that come then.
     """
     supervision, above, incarnations_left = Supervision(), 0, RESTARTS_MAX
     while True:

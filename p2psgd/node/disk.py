@@ -26,8 +26,8 @@ from p2psgd.storage.votes import write_votes
 
 
 class NodeDisk:
-    """Keeps one node's durable state in the directory `state`, of the run that was `opened` there: the
-    storage of its checkpointer.
+    """The durable state of one node in the directory `state`, of the run that was `opened` there: the storage
+    of its checkpointer.
     """
 
     def __init__(
@@ -131,8 +131,8 @@ class NodeDisk:
     # -- the end
 
     async def close(self, timeout_s: float, *, abandoning: bool) -> None:
-        """Wait for what is being written, so long at most; then put it aside if it must not be used again, in
-        as long again.
+        """Wait at most `timeout_s` for what is being written; then put it aside if it must not be used again,
+        in at most as long again.
         """
         late = set[asyncio.Task[None]]()
         if self._tasks:

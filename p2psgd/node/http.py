@@ -1,4 +1,4 @@
-"""A node answers over HTTP anybody who can reach the address: read-only.
+"""A node's read-only HTTP pages, for anybody who can reach the address.
 
 `/` is the page, `/status.json` what it and `p2psgd status --json` are drawn from, `/metrics` for Prometheus,
 `/livez` says that the loop turns, `/readyz` whether this node is READY. A status is made anew at most every
@@ -33,7 +33,7 @@ log = logging.getLogger("p2psgd.http")
 
 
 class NodeHttp:
-    """Serves one node; `status` and `compression` give what its control socket answers."""
+    """The HTTP pages of one node; `status` and `compression` give what its control socket answers."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class NodeHttp:
         self._address = ""
 
     async def start(self, address: Address, *, exposed: bool) -> None:
-        """Serve on `address`; UsageError if it cannot be had, or if machines other than this can reach it
-        and it is not to be `exposed`.
+        """Serve on `address`; UsageError if it cannot be had, or if machines other than this can reach it and
+        it is not `exposed`.
         """
         listening, found = await bind(address, option="--http")
         if not (exposed or ipaddress.ip_address(found.host).is_loopback):
@@ -77,19 +77,21 @@ class NodeHttp:
         log.info("http://%s shows this node", found)
 
     def status(self) -> HttpStatus | None:
-        """Its part of the node's status: answers by status code, and connections cut without one."""
+        """Return the HTTP part of the node's status: answers by status code, and connections cut
+        without one.
+        """
         if self._server is None:
             return None
         answered = {str(int(code)): count for code, count in self._server.answered.items()}
         return HttpStatus(address=self._address, answered=answered, cut=dict(self._server.cut))
 
     async def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop the server."""
         if self._server is not None:
             await self._server.close()
 
     def _status(self) -> NodeStatus:
-        """The status with the whole compression, the last events, oldest first, and both in words."""
+        """Return the status with the whole compression, the last events, oldest first, and both in words."""
         if self._latest is None or time.monotonic() - self._made >= FRESH_S:
             status = self._ask_status()
             whole = self._ask_compression() or status.compression

@@ -1,9 +1,9 @@
 """A small HTTP server on the daemon's own loop: GET and HEAD, one request a connection, all of it bounded.
 
-h11 parses, this file only moves bytes and says no. However much is asked, the daemon goes on: at
-most `CONNECTIONS_MAX` are open, or as many as descriptors are left for, a newcomer takes the place of the
-oldest, each lives for `DEADLINE_S` at most, and only so many are taken in a second that they cost the loop a
-few per cent. There is no keep-alive and no body is read. A request by any other name than an address or
+h11 parses, this file only moves bytes and refuses. However much is asked, the daemon goes on: at most
+`CONNECTIONS_MAX` are open, or as many as descriptors are left for, a newcomer takes the place of the oldest,
+each is open for `DEADLINE_S` at most, and the number taken in a second is limited so that they cost the loop
+a few per cent. There is no keep-alive and no body is read. A request by any other name than an address or
 localhost is refused: else a web page whose name is made to lead here (DNS rebinding) could read what this
 machine's browser may.
 """
@@ -43,7 +43,7 @@ log = logging.getLogger("p2psgd.http")
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer has these parts; `headers` come beside those that every answer has."""
+    """An answer to a request; `headers` come beside those that every answer has."""
 
     body: bytes
     content_type: str = TEXT
@@ -55,10 +55,10 @@ Routes = Mapping[str, Callable[[], Response]]
 
 
 class HttpServer:
-    """Answers the paths in `routes`, which must take a few milliseconds at most.
+    """A server that answers the paths in `routes`, which must take a few milliseconds at most.
 
-    `names`: how it may be called beside localhost and any IP address. `answered` counts answers by status,
-    `cut` the connections that got none by the reason.
+    `names`: its names beside localhost and any IP address. `answered` counts answers by status, `cut` the
+    connections that got none by the reason.
     """
 
     def __init__(self, routes: Routes, *, names: frozenset[str] = frozenset()) -> None:
@@ -92,7 +92,7 @@ class HttpServer:
     # -- of its connections
 
     def opened(self, connection: _Connection) -> None:
-        """Make room for one more."""
+        """Register a connection, and make room for it."""
         if len(self._open) >= CONNECTIONS_MAX:
             self._cut_oldest()
         self._open[connection] = None
@@ -128,7 +128,7 @@ class HttpServer:
             return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "a bug, see the daemon's log")
 
     def log_fault(self, what: str) -> None:
-        """A bug, of which the first few are told."""
+        """Count a bug, and log the first few."""
         self._faults += 1
         if self._faults <= FAULTS_LOGGED:
             log.exception("no answer for %s", what)
@@ -143,12 +143,12 @@ class HttpServer:
 
 
 def refusal(status: HTTPStatus, words: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that says why there is no other."""
+    """Build an answer that gives the reason why there is no other."""
     return Response(f"{status.phrase.lower()}: {words}\n".encode(), status=status, headers=headers or {})
 
 
 class _Connection(asyncio.Protocol):
-    """One client, from its connection to the end of the answer."""
+    """A connection of one client, until the end of the answer."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -194,7 +194,7 @@ class _Connection(asyncio.Protocol):
             self._answer(self._server.answer(event), head=event.method == b"HEAD")
 
     def cut(self, reason: str) -> None:
-        """End it now; who has been answered has had the time for it."""
+        """End the connection now; a client that has been answered has had the time to read."""
         if not self._done:
             self._server.cut[reason] += 1
         self._server.ended(self)
@@ -202,7 +202,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _answer(self, response: Response, *, head: bool = False) -> None:
-        """Send it and no more; then wait for the client to hang up, so that nothing of it is lost."""
+        """Send the answer and no more; then wait for the client to hang up, so that nothing of it is lost."""
         assert self._transport is not None
         self._done = True
         self._server.answered[int(response.status)] += 1

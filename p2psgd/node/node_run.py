@@ -86,8 +86,8 @@ class Stopwatch(RoundCosts):
 
 
 class NodeRun(Run):
-    """Takes part in the run for one node, with the mesh of its links and all that finds and judges peers.
-    Implements what the mesh asks of its host.
+    """A node's part in the run, with the mesh of its links and all that finds and judges peers. Implements
+    what the mesh asks of its host.
     """
 
     def __init__(
@@ -108,9 +108,10 @@ class NodeRun(Run):
         begin_again: Callable[[int, str], None],
         incarnations_left: int,
     ) -> None:
-        """`others`: nodes beside this one that its list names; `share`: (i, n) of the data, if it is known;
-        `now`: seconds in which this process has run; `begin_again`, `incarnations_left`: see `Rejections`.
-        UsageError if the state directory cannot be written to, or this version does not know the run's mode.
+        """Make the replica, the mesh and the disk. `others`: nodes beside this one that its list names;
+        `share`: (i, n) of the data, if it is known; `now`: seconds in which this process has run;
+        `begin_again`, `incarnations_left`: see `Rejections`. UsageError if the state directory cannot be
+        written to, or this version does not know the run's mode.
         """
         self._options = options
         self._events = node_log.events
@@ -187,7 +188,9 @@ class NodeRun(Run):
         super().tick(loop_lag_s)
 
     def _look_at_lives(self) -> None:
-        """Whether this life is a member, and that nobody is linked in a life before that of the view."""
+        """Note whether this incarnation is a member, and close links to incarnations older than
+        the view's.
+        """
         if self.replica.admitted:
             self.rejections.admitted()
         if self.replica.view is not self._incarnations:
@@ -247,7 +250,7 @@ def share_memory(spec: RunSpec, session: TrainerSession) -> DenseMemory:
 
 
 def _make_store(options: NodeOptions) -> FrameFile:
-    """Where the log goes on beyond its budget in RAM."""
+    """Make the file where the log goes on beyond its budget in RAM."""
     try:
         return FrameFile(options.state, budget_bytes=options.store_budget_bytes)
     except OSError as error:

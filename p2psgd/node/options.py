@@ -1,4 +1,4 @@
-"""What the command line of `p2psgd node` says."""
+"""The options of `p2psgd node`, as its command line gives them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from p2psgd.net.address import Address
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """`failure_timeout_s` is the one time setting; all others derive from it. `control`: the control socket,
-    if not in the state directory; `control_group`: id of the group that may use it. `tls`: the TLS directory;
-    without one a node listens on loopback only, unless `insecure_plaintext`. `bootstrap_expect`: how many
-    nodes bootstrap the run, if not those of the list; `advertise`: where others are told to dial this node;
-    `share`: (i, n), of the data, if not by the place in the list.
+    """The options of a node. `failure_timeout_s` is the one time setting; all others derive from it.
+    `control`: the control socket, if not in the state directory; `control_group`: id of the group that may
+    use it. `tls`: the TLS directory; without one a node listens on loopback only, unless
+    `insecure_plaintext`. `bootstrap_expect`: how many nodes bootstrap the run, if not those of the list;
+    `advertise`: where others dial this node instead; `share`: (i, n), of the data, if not by the place in the
+    list.
     """
 
     peers: Path | None
@@ -37,13 +38,13 @@ class NodeOptions:
     store_budget_bytes: int = 1024 * 1024 * 1024
 
     def bootstrap_expect_of(self, others: int) -> int:
-        """How many nodes found the run, this one included, when a list names so many others.
+        """Return how many nodes bootstrap the run, this one included, when a list names `others` more.
 
-        With zeroconf others are expected, though nobody knows how many, so none founds a run alone.
+        With zeroconf others are expected, though their number is unknown, so no node begins a run alone.
         """
         return self.bootstrap_expect or max(1 + others, 2 if self.zeroconf else 1)
 
     @property
     def control_place(self) -> Path:
-        """What a trainer's P2PSGD_CONTROL must say."""
+        """Return the value that a trainer's P2PSGD_CONTROL must have."""
         return (self.control or self.state).absolute()

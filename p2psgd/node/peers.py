@@ -1,4 +1,4 @@
-"""Where a node's peers are, and peers that train the same part of the data."""
+"""The addresses of a node's peers, and peers that train the same part of the data."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 # ----------------------------------------------------------------------------
-# Where a node's peers are, beside what its list says: told by peers, seen on the local network, known from
-# before. All of it hints, which are dialled; see net/peer_exchange.py.
+# Addresses of a node's peers, beside those of its list: reported by peers, seen on the local network, known
+# from before. All of it hints, which are dialled; see net/peer_exchange.py.
 
 
 OTHER_RUNS_MAX: Final = 16  # nodes of other runs on the network that are told of
@@ -34,7 +34,7 @@ log = logging.getLogger("p2psgd.node")
 
 
 class NodePeers:
-    """Of one node."""
+    """The address hints of one node: those reported, seen and kept."""
 
     def __init__(
         self, replica: Replica, mesh: Mesh, *, options: NodeOptions, listen: Address, node_log: NodeLog
@@ -63,7 +63,7 @@ class NodePeers:
         self._network: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look around on the local network, if that is asked for."""
+        """Announce and look for nodes on the local network, if that is asked for."""
         if not self._options.zeroconf:
             return
         from p2psgd.net.mdns import LocalNetwork
@@ -90,11 +90,11 @@ class NodePeers:
                     await task
 
     def hear(self, peer: Origin, body: Body) -> None:
-        """A PEERS came; PeerError if it is not one."""
+        """Process a PEERS message; PeerError if it is not one."""
         self.exchange.hear(peer, body, self._replica.view.incarnations)
 
     def tick(self) -> None:
-        """Tell, dial and keep what has become known."""
+        """Report, dial and keep what has become known."""
         replica, view = self._replica, self._replica.view
         self.exchange.tick(view.incarnations, replica.has_reported_view)
         if view.number:
@@ -149,18 +149,18 @@ class NodePeers:
 
 
 # ----------------------------------------------------------------------------
-# Two nodes that take the same part of the data: their replicas stay alike, so nothing else would tell.
+# Two nodes that take the same part of the data: their replicas stay alike, so nothing else would show it.
 
 
 class Shares:
-    """Of one node and those it is linked with; "" stands for a share that is not known."""
+    """The ranks of one node and those it is linked with; "" stands for one that is not known."""
 
     def __init__(self, own: str, node_log: NodeLog) -> None:
         self._own, self._node_log = own, node_log
         self._told: dict[int, str] = {}  # the alarm for each linked node that takes the same share
 
     def link_opened(self, node: int, name: str, share: str) -> None:
-        """Raise an alarm if that node takes this one's share."""
+        """Raise an alarm if that node has this one's rank."""
         if not share or share != self._own:
             return
         self._told[node] = words = (
@@ -170,6 +170,6 @@ class Shares:
         self._node_log.alarm(words, node)
 
     def link_closed(self, node: int) -> None:
-        """Nobody needs to look at that alarm any more."""
+        """Clear the alarm about a node."""
         if words := self._told.pop(node, ""):
             self._node_log.settle(words)

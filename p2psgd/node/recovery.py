@@ -36,7 +36,7 @@ SCRIPT: Final = "script"  # the array that holds the script's own state, as its 
 
 
 def pack_trainer(state: TrainerState, weights: int, sequence: int) -> TrainerCheckpoint:
-    """A copy for a checkpoint; `sequence` own updates are contained in it."""
+    """Copy the trainer's state for a checkpoint; `sequence` own updates are contained in it."""
     residual = np.zeros(weights, np.float32) if state.residual is None else state.residual.copy()
     arrays = {} if state.script is None else {SCRIPT: np.concatenate(pack_state(state.script))}
     text = json.dumps({"steps": state.steps, "residual_age": state.residual_age})
@@ -44,7 +44,7 @@ def pack_trainer(state: TrainerState, weights: int, sequence: int) -> TrainerChe
 
 
 def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
-    """From a checkpoint; CheckpointError if it is no such state."""
+    """Read the trainer's state from a checkpoint; CheckpointError if it cannot be one."""
     if kept is None:
         return None
     try:
@@ -60,18 +60,18 @@ def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
 
 
 # ----------------------------------------------------------------------------
-# What a node goes on from: its votes, its newest whole checkpoint and its own updates since, as its state
-# directory has them.
+# The state that a node goes on from: its votes, its newest whole checkpoint and its own updates since, as its
+# state directory has them.
 #
 # A checkpoint holds the whole description of its run, so a node that has one needs no trainer to take part.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecoveredRun:
-    """A run and what is on disk of it. `coordinates` int32 (P,): the run's initial ones, or `restored`'s.
+    """A run and its content on disk. `coordinates` int32 (P,): the run's initial ones, or `restored`'s.
 
-    `names`: what members of the view are called, as far as this node knew. `trainer` is what the first
-    trainer goes on from, `kept` the same for the next checkpoint.
+    `names`: the names of members of the view, as far as this node knew. The first trainer goes on from
+    `trainer`, and `kept` is the same for the next checkpoint.
     """
 
     spec: RunSpec
@@ -85,7 +85,7 @@ class RecoveredRun:
 
 
 def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_log: NodeLog) -> RecoveredRun:
-    """This run, whose initial `coordinates` are given, with what the state directory has of it.
+    """Open the run whose initial `coordinates` are given, with what the state directory has of it.
 
     UsageError if that is another run's, or damaged.
     """
@@ -103,8 +103,8 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_lo
 
 
 def reopen_run(state: Path, node_log: NodeLog) -> RecoveredRun | None:
-    """The run of the newest whole checkpoint in the state directory; None without one: only a trainer then
-    knows the run and its initial weights.
+    """Open the run of the newest whole checkpoint in the state directory; None without one: only a trainer
+    then knows the run and its initial weights.
 
     UsageError if votes or own updates there are another run's, or damaged.
     """
@@ -121,7 +121,9 @@ def reopen_run(state: Path, node_log: NodeLog) -> RecoveredRun | None:
 
 
 def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mapping[int, str]]:
-    """UsageError if there are none though this node has had part in the run: it must not vote again."""
+    """Read the votes; UsageError if there are none though this node has had part in the run: it must not vote
+    again.
+    """
     found = read_votes(state, spec.fingerprint)
     if found is not None:
         return found
@@ -136,7 +138,7 @@ def _read_votes(state: Path, spec: RunSpec, *, new: bool) -> tuple[Votes, Mappin
 
 
 def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log: NodeLog) -> RecoveredRun:
-    """From a checkpoint."""
+    """Open a run from a checkpoint."""
     checkpoint = found.checkpoint
     assert checkpoint is not None
     if len(checkpoint.rows) >= ORIGINS_MAX:
@@ -164,7 +166,7 @@ def _go_on(votes: Votes, names: Mapping[int, str], found: FoundOnDisk, node_log:
 
 
 def restored_from(checkpoint: Checkpoint, own: list[bytes]) -> Restored:
-    """Return what a replica goes on from: a checkpoint, and the own updates since then."""
+    """Build the state that a replica goes on from: a checkpoint, and the own updates since then."""
     return Restored(
         checkpoint.coordinates,
         checkpoint.rows,

@@ -1,4 +1,4 @@
-"""Removal of a node: which one a person means, whether it can be, and how it stands in a view."""
+"""Removal of a node: which node a person means, whether it is possible, and how the node stands in a view."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def choose_removal(
     linked: Set[int],
     two_nodes: str,
 ) -> int:
-    """The node id that `text`, a name or 16 hexadecimal digits, stands for; `linked` are this node's peers.
+    """Return the node id that `text`, a name or 16 hexadecimal digits, stands for; `linked` are this node's
+    peers.
 
     UsageError with a sentence if it stands for none, for several or for this node `me`; if the node runs, so
     that it would be admitted again; if it can never be decided, since one of two members is away that would
@@ -80,7 +81,7 @@ def _standing_words(node: int, view: View) -> str:
 
 
 class Standing(Part):
-    """The daemon reports with this how a node stands in the latest view; `since` 0: it is not a member."""
+    """The standing of a node in the latest view, as the daemon reports it; `since` 0: it is not a member."""
 
     node: str = "?"
     id: str = ""
@@ -104,5 +105,5 @@ def standing_of(node: int, view: View, names: Mapping[int, str]) -> Standing:
 
 
 def is_removed(standing: Standing, *, forbid: bool) -> bool:
-    """Return whether the view is without the node, and forbids it if it shall."""
+    """Return whether the view is without the node, and forbids it if `forbid`."""
     return not standing.since and (not forbid or standing.forbidden)

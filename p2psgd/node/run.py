@@ -58,16 +58,16 @@ from p2psgd.wire.reject import RejectCode
 
 
 class RunningClock:
-    """Seconds in which this node's own process has run.
+    """A clock of the seconds in which this node's own process has run.
 
     Peers are judged by how long nothing came from them. A process that was not scheduled (an overcommitted
-    host, a suspended VM, SIGSTOP) has read nothing meanwhile: the time counts for nobody's silence. The event
+    host, a suspended VM, SIGSTOP) has read nothing meanwhile: that time is not a peer's silence. The event
     loop reads this clock many times between two STATUS, so a longer gap between two readings is such a pause,
     and `gap_s_max` of it are counted.
     """
 
     def __init__(self, monotonic: Callable[[], float], *, gap_s_max: float) -> None:
-        """Args: `monotonic`, the clock that this one begins with."""
+        """Start from `monotonic`, the clock that this one begins with."""
         self.paused_s = 0.0  # all pauses so far, beyond what was counted of them
         self._gap_s_max = gap_s_max
         self._monotonic = monotonic
@@ -90,13 +90,13 @@ Handle = Callable[[Event], object]
 
 
 class Decider(Protocol):
-    """The replica, or something that watches it."""
+    """The replica, or an object that watches it."""
 
     def handle(self, event: Event, now: float) -> list[Effect]: ...
 
 
 class Network(Protocol):
-    """The links to peers. An order for a peer that is not linked (any more) is nothing."""
+    """The links to peers. An order for a peer that is not linked (any more) has no effect."""
 
     def send(self, peer: Origin, frame: bytes) -> None: ...
     def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None: ...
@@ -105,7 +105,7 @@ class Network(Protocol):
 
 
 class Disk(Protocol):
-    """Keeps what outlives the process; it answers by VotesSaved, CheckpointWritten and CheckpointRead."""
+    """The store that outlives the process; it answers by VotesSaved, CheckpointWritten and CheckpointRead."""
 
     def save_votes(self, effect: SaveVotes) -> None: ...
     def write(self, effect: WriteCheckpoint) -> None: ...
@@ -123,7 +123,7 @@ class Trainer(Protocol):
 
 
 class Log(Protocol):
-    """Takes what people read of the node, and what ends it."""
+    """The port to people: takes what they read of the node, and what ends it."""
 
     def alert(self, words: str) -> None: ...
     def event(self, note: LogEvent) -> None: ...
@@ -144,7 +144,7 @@ class Executor:
         now: Callable[[], float],
         call_soon: Callable[[Handle, Event], object],
     ) -> None:
-        """`now`: the clock that the replica goes by; `call_soon` calls back in the loop's next turn."""
+        """Take `now`, the clock that the replica goes by; `call_soon` calls back in the loop's next turn."""
         self.closed = False
         self._replica = replica
         self._network = network
@@ -155,7 +155,7 @@ class Executor:
         self._call_soon = call_soon
 
     def handle(self, event: Event) -> list[Effect]:  # noqa: PLR0912 (one case an effect)
-        """Tell the replica what has happened, do what it orders, and return that."""
+        """Give the replica an event, do what it orders, and return that."""
         if self.closed:
             return []  # a turn that was ordered before
         effects = self._replica.handle(event, self._now())
@@ -197,7 +197,7 @@ class Executor:
 
 
 # ----------------------------------------------------------------------------
-# What is around the replica and its executor in every run.
+# The parts around the replica and its executor in every run.
 
 
 class Session(HeldTrainer, Protocol):
@@ -214,7 +214,7 @@ class Session(HeldTrainer, Protocol):
 
 @dataclass
 class RoundCosts:
-    """Counts what rounds have cost this node since its trainer attached, in seconds."""
+    """The costs of rounds to this node since its trainer attached, in seconds."""
 
     adding_s: float = 0.0
     sending_s: float = 0.0
@@ -240,10 +240,10 @@ class Rounds:
         self._opened_at = None
 
     def open(self, effect: OpenRound, *, done: int) -> None:
-        """Let the trainer give its next share, after round `done`; tell it what rounds cost.
+        """Let the trainer give its next contribution, after round `done`, and send it the costs of rounds.
 
-        In a dense ring it knows of the round that its last share went into. If there was another besides,
-        which this node missed and was given later, it takes the weights as a whole.
+        In a dense ring it knows of the round that its last contribution went into. If there was another
+        besides, which this node missed and was given later, it takes the weights as a whole.
         """
         if self._dense and self._opened_at is not None and done != self._opened_at + 1:
             self._session.replica_replaced()
@@ -258,8 +258,8 @@ class Rounds:
 
 
 class Run:
-    """One node's replica and what gives it events and carries out its orders. Implements the executor's ports
-    to the trainer and to people, and what the checkpointer asks of its host.
+    """The replica of one node, with the parts that give it events and carry out its orders. Implements the
+    executor's ports to the trainer and to people, and what the checkpointer asks of its host.
 
     Attributes:
         handle: Gives the replica an event, and carries out what it orders.
@@ -376,7 +376,9 @@ class Run:
         self.checkpointer.abandoning |= effect.abandon
 
     def _words_of(self, note: LogEvent) -> str:
-        """Of a node that is ready before the run is founded, more than the replica says."""
+        """Return an event's words, for a node that is ready before the cluster has formed with more than the
+        replica says.
+        """
         if note.kind != "ready" or self.replica.view.number:
             return note.words
         return f"{note.words}, {unfounded_words(self.replica.membership.explain(), ring=self._in_ring)}"
@@ -384,7 +386,9 @@ class Run:
     # -- the checkpointer's Host
 
     def request_trainer_state(self) -> None:
-        """Not of a trainer that is held up: giving its state would empty its outbox into a full log."""
+        """Ask the trainer for its state, but not one that is held up: that would empty its outbox into a full
+        log.
+        """
         held_up = self.backpressure.held_up and self._attached()
         if not held_up or self.backpressure.draining:
             self._session.request_state()

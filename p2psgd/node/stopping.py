@@ -1,4 +1,4 @@
-"""The end of a clean stop: nobody leaves while a peer may still take what this node has made.
+"""The end of a clean stop: no node leaves while a peer may still take what it has made.
 
 Linked peers are waited for until they have acknowledged everything. When none has, one that may come back is
 waited for as well: what only this node holds is lost when it goes. Then comes the farewell, the last
@@ -31,7 +31,7 @@ Now = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """State how many updates nobody has acknowledged, and why the last checkpoint is not on disk."""
+    """The result of a stop: how many updates no peer has acknowledged, and why the last checkpoint is missing."""
 
     lost: int
     without: str
@@ -71,7 +71,7 @@ def _end_round(replica: Replica, now: Now) -> Generator[float]:
 def _deliver_rest(
     replica: Replica, now: Now, deadline: float, expected: Callable[[], bool]
 ) -> Generator[float, None, int]:
-    """Wait until peers have acknowledged the own updates; return how many nobody has."""
+    """Wait until peers have acknowledged the own updates; return how many no peer has."""
     while _is_undelivered(replica, expected) and now() <= deadline:
         yield DRAIN_POLL_S
     for peer, lag in replica.lags().items():
@@ -87,7 +87,7 @@ def _is_undelivered(replica: Replica, expected: Callable[[], bool]) -> bool:
 
 def _leave_view(replica: Replica, now: Now) -> Generator[float]:
     """Stay after GOODBYE, one failure timeout at most, to vote on the view without this node, until it is
-    decided or nobody is left who would decide it.
+    decided or no node is left to decide it.
     """
     deadline = now() + replica.timing.failure_timeout_s
     while not replica.may_leave and now() <= deadline:

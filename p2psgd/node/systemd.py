@@ -1,9 +1,9 @@
-"""What systemd is told of a daemon that it has started: that it is usable, what it waits for, that it makes
+"""Reports to systemd from a daemon that it has started: that it is usable, what it waits for, that it makes
 progress, and that it stops.
 
 sd_notify(3) and sd_watchdog_enabled(3) without their library: datagrams of lines KEY=value to the socket that
-$NOTIFY_SOCKET names. Nothing is sent where nobody named one, as when a person starts the daemon. What counts
-as progress is said where it is made, in daemon.py.
+$NOTIFY_SOCKET names. Nothing is sent without it, as when a person starts the daemon. What counts as progress
+is decided where it is made, in daemon.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Notifier:
     """The socket of the service manager that has started this process."""
 
     def __init__(self, address: str) -> None:
-        """`address`: a path, or @ and a name without a file; empty: there is nobody to tell."""
+        """Take `address`: a path, or @ and a name without a file; empty: there is no service manager."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._unsent: dict[str, str] = {}
         self._troubled = False
@@ -51,9 +51,9 @@ class Notifier:
 
 
 class Supervision:
-    """What the environment says of being supervised, taken out of it: no child may speak for this process.
+    """The supervision that the environment asks for, taken out of it: no child may report for this process.
 
-    `interval_s`: `beat` is to be called at least so often; infinite without a watchdog.
+    `interval_s`: call `beat` at least this often; infinite without a watchdog.
     """
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
@@ -67,15 +67,15 @@ class Supervision:
         self.interval_s = self._beat_s / 2
 
     def starting(self, words: str) -> None:
-        """It does this before it is usable."""
+        """Report the work that comes before the daemon is usable."""
         self._notifier.tell(STATUS=words[:SENTENCE_MAX])
 
     def ready(self) -> None:
-        """It can be used from now on."""
+        """Report that the daemon can be used from now on."""
         self._notifier.tell(READY=1)
 
     def beat(self, now: float, describe: Callable[[], str]) -> None:
-        """It has made progress; feeds the watchdog if that is due, and tells `describe()` if it is new.
+        """Report progress: feed the watchdog if that is due, and send `describe()` if it is new.
 
         `now`: seconds, monotonic.
         """
@@ -92,17 +92,17 @@ class Supervision:
             self._notifier.tell(**told)
 
     def stopping(self, words: str) -> None:
-        """It begins to end."""
+        """Report that the daemon begins to end."""
         self._status_due = 0.0  # what it waits for is news now
         self._notifier.tell(STOPPING=1, STATUS=words[:SENTENCE_MAX])
 
     def ended(self, words: str) -> None:
-        """This is how; `systemctl status` shows it also of a service that has failed."""
+        """Report how the daemon ended; `systemctl status` shows it also of a service that has failed."""
         self._notifier.tell(STATUS=words[:SENTENCE_MAX])
 
 
 def sentence_of(status: NodeStatus) -> str:
-    """Return a node's status in one sentence: its state, with whom, and what it waits for."""
+    """Return a node's status in one sentence: its state, how many peers are linked, and what it waits for."""
     linked = sum(peer.state is PeerState.CONNECTED for peer in status.peers)
     facts = [f"{status.state}"]
     facts += [f"step {status.trainer.steps:,}"] if status.trainer.steps else []

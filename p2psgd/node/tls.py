@@ -1,4 +1,4 @@
-"""A node's TLS credentials while it lives: loaded at the start, again on SIGHUP, watched for their end."""
+"""The TLS credentials of a running node: loaded at the start, again on SIGHUP, watched for their end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from p2psgd.storage.event_log import NodeLog
 
 
 class NodeTls:
-    """`credentials` is None in plaintext; `node` and `name` are what the certificate, or else the command
-    line, says of this node.
+    """The TLS credentials of a node. `credentials` is None in plaintext; `node` and `name` come from the
+    certificate, or else from the command line.
     """
 
     def __init__(self, options: NodeOptions) -> None:
-        """UsageError if the TLS directory cannot be used, or is another node's."""
+        """Load the credentials; UsageError if the TLS directory cannot be used, or is another node's."""
         self.credentials = None if options.tls is None else Credentials.load(options.tls)
         self.node = None if self.credentials is None else self.credentials.node
         self.name = options.name if self.credentials is None else self.credentials.name
@@ -33,7 +33,7 @@ class NodeTls:
 
     @property
     def words(self) -> str:
-        """For the line that a start is told with."""
+        """Return the words about TLS for the line that reports a start."""
         if self.credentials is not None:
             return f" with TLS for run {self.credentials.run}"
         return " in PLAINTEXT (--insecure-plaintext)" if self._insecure else ""
@@ -67,7 +67,7 @@ class NodeTls:
             node_log.alarm(words)
 
     def status(self) -> TlsStatus | None:
-        """Its part of the node's status; None in plaintext."""
+        """Return the TLS part of the node's status; None in plaintext."""
         held = self.credentials
         if held is None:
             return None

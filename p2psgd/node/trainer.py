@@ -25,13 +25,13 @@ LOOKS_MAX: Final = 6  # the rate is a mean over five seconds
 
 
 class Pace:
-    """Mini-batches per second, from looks at their number."""
+    """The rate of a trainer, in mini-batches per second, from samples of their number."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[float, int]] = deque(maxlen=LOOKS_MAX)
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time for another look; `now` in seconds, monotonic."""
+        """Return whether it is time for another sample; `now` in seconds, monotonic."""
         return not self._looks or now - self._looks[-1][0] >= EVERY_S
 
     def look(self, steps: int, now: float) -> None:
@@ -39,7 +39,7 @@ class Pace:
 
     @property
     def per_s(self) -> float | None:
-        """None until two looks."""
+        """Return the mini-batches per second; None until there are two samples."""
         if len(self._looks) < 2:
             return None
         (began, first), (end, last) = self._looks[0], self._looks[-1]
@@ -57,7 +57,7 @@ log = logging.getLogger("p2psgd.node")
 
 
 class NodeTrainer:
-    """One node's."""
+    """The trainer of one node, as the node sees it."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class NodeTrainer:
         *,
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """`fail` ends the node with a sentence."""
+        """Take `fail`, which ends the node with a sentence."""
         self._state = NodeState.WAITING
         self._options = options
         self._session = session
@@ -81,14 +81,14 @@ class NodeTrainer:
 
     @property
     def state(self) -> NodeState:
-        """The node's state: joining is one whose trainer waits until it is ready."""
+        """Return the node's state: joining is one whose trainer waits until it is ready."""
         waits = self._session.state is SessionState.WAITING
         if self._state is not NodeState.DRAINING and waits:
             return NodeState.JOINING
         return self._state
 
     def start(self) -> None:
-        """Start the command that the node was given; without one, wait for whoever attaches."""
+        """Start the command that the node was given; without one, wait for any trainer that attaches."""
         place = self._options.control_place
         if self._options.trainer is None:
             log.info("waiting for a trainer: start one with P2PSGD_CONTROL=%s", place)
@@ -105,7 +105,7 @@ class NodeTrainer:
         self._supervisor.start()
 
     def _on_end(self) -> None:
-        """The command is done, and is not started again."""
+        """Note that the command is done, and is not started again."""
         if not (self._came or self._asked or self._state is NodeState.DRAINING):
             words = f"the trainer ended without attaching to this node: {self._options.trainer}"
             self._fail(words, ExitCode.CONFIGURATION)
@@ -138,7 +138,7 @@ class NodeTrainer:
             self._pace.look(self._session.steps, now)
 
     def kill(self) -> None:
-        """At once, with all that it has started."""
+        """Kill the trainer at once, with all that it has started."""
         if self._supervisor is not None:
             self._supervisor.kill()
 
@@ -149,17 +149,17 @@ class NodeTrainer:
             await self._supervisor.stop()
 
     def finish(self) -> None:
-        """It was asked to end: it is not to be started again."""
+        """Do not start the trainer again: it was asked to end."""
         self._asked = True
         if self._supervisor is not None:
             self._supervisor.finish()
 
     def came(self) -> None:
-        """A trainer has asked to attach, and fits the run."""
+        """Note that a trainer has asked to attach, and fits the run."""
         self._came = True
 
     def attached(self, pid: int) -> None:
-        """It has attached."""
+        """Report that the trainer has attached."""
         self._came = True
         self._pace = Pace()
         log.info("trainer %d attached", pid, extra=ABOUT_IT)
@@ -168,7 +168,7 @@ class NodeTrainer:
             self._state = NodeState.TRAINING
 
     def left(self, *, finished: bool, words: str) -> None:
-        """It has left; `words` say why, if there is anything to say."""
+        """Report that the trainer has left; `words` give the reason, if there is one."""
         why = words or ("done" if finished else "gone")
         if words == ENDED and self._state is NodeState.DRAINING:
             why = "stopped with its node"  # by a SIGTERM, which most scripts do not catch
@@ -178,7 +178,7 @@ class NodeTrainer:
             self._state = NodeState.SERVING if finished else NodeState.WAITING
 
     def status(self) -> TrainerStatus:
-        """What the node's status says about its trainer."""
+        """Return the trainer's part of the node's status."""
         figures, supervisor = self._session.status(), self._supervisor
         figures["finished"] |= self._ended
         return TrainerStatus(

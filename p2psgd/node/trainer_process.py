@@ -32,7 +32,7 @@ FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, Ex
 
 
 class Crashes:
-    """Of one trainer command; `words` tell the last one."""
+    """The crashes of one trainer command; `words` describe the last one."""
 
     def __init__(self) -> None:
         self.words = ""
@@ -41,8 +41,8 @@ class Crashes:
         self._delay_s = FIRST_DELAY_S
 
     def count(self, code: int, last_line: str, *, lived_s: float, progressed: bool) -> float:
-        """Seconds until it is to be started again, after a life of `lived_s`, in which it has `progressed` if
-        there was a mini-batch. `code` as asyncio has it: negative for a signal.
+        """Count a crash, and return the seconds until the restart. The process ran for `lived_s`, and has
+        `progressed` if there was a mini-batch. `code` as asyncio has it: negative for a signal.
         """
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why
@@ -59,7 +59,9 @@ class Crashes:
         return delay_s
 
     def give_up(self, *, came: bool) -> str:
-        """Why another try is not worth it; "" if it is. `came`: a trainer has attached, at any time."""
+        """Return why another try is not worth it; "" if it is. `came`: a trainer has attached, at
+        any time.
+        """
         if self._alike >= ABSENT_CRASHES_MAX and not came:
             return f"{self.words}; {self._alike} times in a row, without ever attaching to this node"
         if self._in_a_row >= CRASHES_MAX:
@@ -68,7 +70,9 @@ class Crashes:
 
 
 def what_to_mend(code: int, last_line: str) -> tuple[str, ExitCode] | None:
-    """The sentence and the exit code, if it ended for what a person must mend."""
+    """Return the sentence and the exit code, if the trainer ended for what a person must repair;
+    None else.
+    """
     if code in FINAL:
         return last_line or f"the trainer ended with exit code {code}", ExitCode(code)
     if code == 1 and last_line.startswith(MISSING):
@@ -84,10 +88,10 @@ def what_to_mend(code: int, last_line: str) -> tuple[str, ExitCode] | None:
 # The daemon's own trainer: started with the daemon, started again when it crashes, never left behind.
 #
 # Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
-# permission), a package that is not installed, or a UsageError in a script of somebody's own, is passed on
-# instead of being tried again. Anything else is a crash: the trainer is started again, its residual still in
-# the daemon's segment, after a second, or the longer the sooner it has crashed again and again; so many
-# times in a row only, unless it is the store of its data that fails, which may be back at any time (see
+# permission), a package that is not installed, or a UsageError in a user's own script, is passed on instead
+# of being tried again. Anything else is a crash: the trainer is started again, its residual still in the
+# daemon's segment, after a second, or the longer the sooner it has crashed again and again; only a limited
+# number of times in a row, unless it is the store of its data that fails, which may be back at any time (see
 # Crashes).
 
 
@@ -98,7 +102,7 @@ log = logging.getLogger("p2psgd.trainer")
 
 
 class Supervisor:
-    """Keeps one trainer command running until it is done, given up, or stopped."""
+    """A supervisor that keeps one trainer command running until it is done, given up, or stopped."""
 
     def __init__(
         self,
@@ -111,9 +115,9 @@ class Supervisor:
         ended: Callable[[], None],
         failed: Callable[[str, ExitCode], None],
     ) -> None:
-        """`progress` counts mini-batches; `came`: whether a trainer has ever attached. `crashed` hears of
-        every crash after which it is started again; `ended` is called when the trainer is done, `failed` with
-        a sentence when it is not worth another try.
+        """Take the callbacks. `progress` counts mini-batches; `came`: whether a trainer has ever attached.
+        `crashed` is called for every crash after which it is started again; `ended` is called when the
+        trainer is done, `failed` with a sentence when it is not worth another try.
         """
         try:
             self._arguments = shlex.split(command)
@@ -147,16 +151,16 @@ class Supervisor:
 
     @property
     def restart_in_s(self) -> float:
-        """Seconds until a trainer that has crashed is started again; 0 if none waits for that."""
+        """Return the seconds until a trainer that has crashed is started again; 0 if none waits for that."""
         return 0.0 if self._restart_at is None else max(0.0, self._restart_at - time.monotonic())
 
     def finish(self) -> None:
-        """The trainer was asked to end: it is not started again, however it does."""
+        """Do not start the trainer again, however it ends: it was asked to end."""
         self._finishing = True
         self._hurried.set()
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL to whatever is left of its process group."""
+        """Send SIGTERM, then SIGKILL to what is left of its process group."""
         self._stopping = True
         self._hurried.set()
         if self._task is None:
@@ -169,7 +173,7 @@ class Supervisor:
             await asyncio.wait([self._task])
 
     def kill(self) -> None:
-        """SIGKILL to the trainer's process group."""
+        """Send SIGKILL to the trainer's process group."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -208,7 +212,7 @@ class Supervisor:
                 return
 
     async def _wait(self, delay_s: float) -> None:
-        """Before it is started again; not if it was asked to end, or as soon as it is."""
+        """Wait before the trainer is started again; not if it was asked to end, or as soon as it is."""
         if self._hurried.is_set():
             return
         self.restarts += 1
@@ -222,7 +226,7 @@ class Supervisor:
         self._restart_at = None
 
     async def _run_once(self) -> tuple[int, str]:
-        """Exit code and last line of output of one life of the trainer."""
+        """Run the trainer once; return its exit code and last line of output."""
         self._process = await asyncio.create_subprocess_exec(
             *self._arguments,
             env=self._environment,
