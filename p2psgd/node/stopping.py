@@ -31,7 +31,7 @@ Now = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Farewell:
-    """The result of a stop: the updates that no peer has acknowledged, and why the last checkpoint is missing."""
+    """The result of a stop: how many updates no peer has acknowledged, and why the last checkpoint failed."""
 
     lost: int
     without: str
