@@ -1,12 +1,12 @@
 """The Python face of the C++ core (native/): payloads, residual pass, applying, digests, checksums, counters.
 
-What needs no more than the core does is the core's own function: calls that only pass on would be a third of
-all calls on the way of an update.
+A function that needs no more than the core does is the core's own: calls that only pass on would be a third
+of all calls on the way of an update.
 
 A word is a uint32, `index << 1 | negative`. Buffers belong to the caller, are one-dimensional, contiguous and
 aligned, and are never converted: another element type is a TypeError, another shape or alignment a
-ValueError. The GIL is released while the core works, so a buffer must not be written meanwhile. What a fault
-of ours would be is a ValueError; what a peer did wrong is a PeerError. Limits and formats: SPEC.md.
+ValueError. The GIL is released while the core works, so a buffer must not be written meanwhile. A fault of
+ours is a ValueError; a fault of a peer is a PeerError. Limits and formats: SPEC.md.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PayloadBits:
-    """Where the bits of a payload go: the first five add up to 8 * len(payload).
+    """The use of a payload's bits: the first five add up to 8 * len(payload).
 
     `header`: of the blocks, or the first byte of a dense payload. `remainder`: low bits of gaps, with those
     that fill up the last group. `quotient`: unary, with its padding. `sign`: of a block with plain signs one
@@ -87,7 +87,7 @@ of distinct indices below `weights`; ValueError if not.
 
 
 def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) -> NDArray[np.uint32]:
-    """The `count` words of a payload, which `encode` may have made or anybody else: any bytes are safe.
+    """Decode the `count` words of a payload from any source: any bytes are safe.
 
     PeerError (reason "payload") unless the payload is whole, holds exactly `count` indices below `weights`,
     and nothing more.
@@ -104,7 +104,8 @@ def decode(payload: bytes | bytearray | memoryview, count: int, weights: int) ->
 def decode_into(
     payload: bytes | bytearray | memoryview, words: NDArray[np.uint32], weights: int
 ) -> NDArray[np.uint32]:
-    """`decode` for as many words as `words` has room, into it; returns it. After an error it holds anything.
+    """Decode as `decode` does, for as many words as `words` has room, into it; return it. After an error it
+    holds anything.
 
     For many updates in a row: memory that is there already costs no page faults, half of the time otherwise.
     """
@@ -117,7 +118,9 @@ def decode_into(
 
 
 def measure(payload: bytes | bytearray | memoryview, count: int, weights: int) -> PayloadBits:
-    """Where the bits of a payload of `count` words go; PeerError for exactly those that `decode` refuses."""
+    """Measure where the bits of a payload of `count` words go; PeerError for exactly those that `decode`
+    refuses.
+    """
     if not 1 <= count <= indices_max(weights):
         raise _count_refusal(count, weights)
     measured = _native.measure(payload, weights, count)
@@ -134,7 +137,7 @@ def _count_refusal(count: int, weights: int) -> PeerError:
 def _refusal(
     status: Status, where: int, payload: bytes | bytearray | memoryview, count: int, weights: int
 ) -> PeerError:
-    """What is wrong with a payload."""
+    """Build the error for a payload that the core refuses."""
     length = len(payload)
     if status is Status.TRAILING_BYTES:
         return PeerError(
@@ -170,7 +173,9 @@ def residual_pass(
 
 
 def _bits(delta: NDArray[Any]) -> tuple[Precision, NDArray[Any]]:
-    """What a delta's elements are, and the array as the core takes it: 16-bit floats by their bits."""
+    """Return the type of a delta's elements, and the array as the core takes it: 16-bit floats by
+    their bits.
+    """
     dtype = getattr(delta, "dtype", None)
     precision = Precision.FLOAT32 if dtype is None else DELTA_TYPES.get(dtype.name)
     if precision is None or (dtype is not None and not dtype.isnative):
@@ -216,7 +221,9 @@ run's.
 
 
 def digest_coordinates(coordinates: NDArray[np.int32], key: int, start: int = 0) -> int:
-    """sum(coordinate * h(i)) mod 2**64 over the weights i from `start` on; the digests of slices add up."""
+    """Compute sum(coordinate * h(i)) mod 2**64 over the weights i from `start` on; the digests of slices add
+    up.
+    """
     return _native.digest_coordinates(coordinates, key, start)
 
 
@@ -225,7 +232,9 @@ continue_crc32c = _native.crc32c  # (data, crc)
 
 
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
-    """The same; nothing came before it unless `crc` is given."""
+    """Compute the CRC-32C of `data` as `continue_crc32c` does; nothing came before it unless `crc`
+    is given.
+    """
     return _native.crc32c(data, crc)
 
 
@@ -252,8 +261,9 @@ def move_weights(
     key: int,
     start: int = 0,
 ) -> tuple[int, int]:
-    """new = old + sums * factor, product and sum rounded to float32 each, `old` and `new` the bits of float32
-    weights from `start` on, all (K,); return the digests (`digest_coordinates`) of `old` and of `new`.
+    """Compute new = old + sums * factor, product and sum rounded to float32 each, `old` and `new` the bits of
+    float32 weights from `start` on, all (K,); return the digests (`digest_coordinates`) of `old` and of
+    `new`.
 
     `factor` must be exact in float32, `new` apart from the others.
     """

@@ -2,7 +2,7 @@
 
 Each holds the same functions with the same results, compiled for other instructions (native/paths.hpp). At
 import the best that this processor runs is taken, or the one that $P2PSGD_CPU names: for measuring, for
-tests, and to tell a fault of one path from a fault of all.
+tests, and to distinguish a fault of one path from a fault of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VARIABLE: Final = "P2PSGD_CPU"
 
 @dataclass(frozen=True, slots=True)
 class CpuPath:
-    """One path: its name, what it demands of a processor, and whether this one has that."""
+    """A path: its name, what it demands of a processor, and whether this one has that."""
 
     name: str
     demand: str
@@ -27,22 +27,24 @@ class CpuPath:
 
 
 def cpu_paths() -> tuple[CpuPath, ...]:
-    """All paths of this build, the slowest, `portable`, first."""
+    """Return all paths of this build, the slowest, `portable`, first."""
     return tuple(CpuPath(*path) for path in _native.paths())
 
 
 def cpu_path() -> str:
-    """The name of the path in use."""
+    """Return the name of the path in use."""
     return _native.path()
 
 
 def use_cpu_path(name: str) -> None:
-    """Use this path from now on, in the whole process; ValueError if it does not run here, or is none."""
+    """Use this path from now on, in the whole process; ValueError if it does not run here, or is not
+    a path.
+    """
     _native.use_path(name)
 
 
 def forced_cpu_path() -> str | None:
-    """The name in $P2PSGD_CPU, None if it is not set or empty."""
+    """Return the name in $P2PSGD_CPU, None if it is not set or empty."""
     return os.environ.get(VARIABLE) or None
 
 

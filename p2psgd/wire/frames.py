@@ -1,9 +1,9 @@
 """Frames: how bytes on a connection become (type, body) pairs, without doing any reading.
 
 A frame is a u32 length of its body, a u8 type, and the body. `FrameReader` owns the receive buffer that the
-transport fills (asyncio's BufferedProtocol: one copy less than a stream) and hands out whole frames. Type
-and length are checked against the limits in force before a single byte of the body gets a place in memory.
-What a body means is not its business, but how long it is wanted is: of a RING_CHUNK, whose numbers are added
+transport fills (asyncio's BufferedProtocol: one copy less than a stream) and hands out whole frames. Type and
+length are checked against the limits in force before a single byte of the body gets a place in memory. The
+reader does not interpret a body, but it knows how long it is needed: of a RING_CHUNK, whose numbers are added
 to others at once, it hands out its buffer's own memory.
 """
 
@@ -19,7 +19,7 @@ from p2psgd.wire.reject import PeerError, RejectCode
 
 
 class FrameType(enum.IntEnum):
-    """Numbers on the wire; APPEND ONLY. 23 was never in a release and is free."""
+    """The type of a frame, a number on the wire; APPEND ONLY. 23 was never in a release and is free."""
 
     HELLO = 1
     WELCOME = 2
@@ -69,7 +69,9 @@ HANDSHAKE_LIMITS: Final[Mapping[FrameType, int]] = dict.fromkeys(
 
 
 def link_limits(weights: int) -> dict[FrameType, int]:
-    """Largest body in bytes of each type that a linked peer may send in a run of `weights` weights."""
+    """Return the largest body in bytes of each type that a linked peer may send in a run of `weights`
+    weights.
+    """
     update = UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights))
     larger = {
         FrameType.UPDATE: update,
@@ -88,17 +90,17 @@ def link_limits(weights: int) -> dict[FrameType, int]:
 
 
 def pack_frame(frame_type: FrameType, body: bytes) -> bytes:
-    """The bytes of one frame."""
+    """Build the bytes of one frame."""
     return PREFIX.pack(len(body), frame_type) + body
 
 
 class FrameReader:
-    """Cuts a byte stream into frames.
+    """A reader that cuts a byte stream into frames.
 
-    The transport asks `get_buffer` where to write, says `received(n)`, then `next_frame` is called until it
+    The transport asks `get_buffer` where to write, calls `received(n)`, then `next_frame` is called until it
     returns None. Invariant: 0 <= start <= end <= len(buffer); bytes [start, end) are received and not yet
-    handed out. While a body that is larger than the buffer is under way, `body` holds it and [start, end)
-    is empty.
+    handed out. While a body that is larger than the buffer is under way, `body` holds it and [start, end) is
+    empty.
 
     The body of a RING_CHUNK is a view of the buffer, which the next `get_buffer` may write over. Where they
     are large, each is read to its end and little further: it is not moved, and the buffer that all of them go
@@ -125,7 +127,7 @@ class FrameReader:
         self._start, self._end = 0, len(waiting)
 
     def get_buffer(self) -> memoryview:
-        """Where the transport may write next; never empty."""
+        """Return the memory where the transport may write next; never empty."""
         if self._body is not None:
             return memoryview(self._body)[self._filled :]
         if self._start == self._end:
@@ -139,14 +141,14 @@ class FrameReader:
         return memoryview(self._buffer)[self._end : self._end + (self._chunk_rest or AHEAD_BYTES)]
 
     def received(self, count: int) -> None:
-        """`count` bytes were written to the start of the last buffer handed out."""
+        """Note that `count` bytes were written to the start of the last buffer handed out."""
         if self._body is not None:
             self._filled += count
         else:
             self._end += count
 
     def next_frame(self) -> tuple[FrameType, Body] | None:
-        """The next whole frame, or None; raises PeerError on a type or length that is not allowed now."""
+        """Return the next whole frame, or None; PeerError on a type or length that is not allowed now."""
         if self._body is not None:
             if self._filled < len(self._body):
                 return None
@@ -179,7 +181,7 @@ class FrameReader:
         return None
 
     def _refusal(self, number: int, length: int) -> PeerError:
-        """What is wrong with a frame's prefix."""
+        """Build the error for a frame's prefix that is not allowed."""
         frame_type = _TYPES.get(number)
         if frame_type is None:
             return PeerError(RejectCode.FRAME_TYPE, f"frame type {number} is not known")

@@ -62,7 +62,7 @@ __all__ = [
 # The packed tables that travel in control messages as one `bin` each: rows of little-endian u64.
 #
 # A table is what MessagePack arrays would be, without the lists of objects that hostile bytes could claim.
-# Rows ascend strictly by their first columns, so a table says each thing once and equal tables are equal
+# Rows ascend strictly by their first columns, so a table lists each thing once and equal tables are equal
 # bytes.
 
 
@@ -77,7 +77,7 @@ NODE_BYTES: Final = 8
 
 
 class FrontierRow(NamedTuple):
-    """One origin's line in a frontier.
+    """A row of a frontier, for one origin.
 
     `sequence` is the last contiguous update applied, `digest` the running digest there. `trimmed_to`: up to
     here the sender's log holds none. `durable`: up to here they are in its latest checkpoint. `least`: up to
@@ -104,9 +104,9 @@ class MemberRow(NamedTuple):
 
 
 class ConfirmedRow(NamedTuple):
-    """An incarnation from which the sender hears. `view`: the latest that it has reported, if it is a member
-    and the sender's log reaches back to where its log begins, for all origins; else 0, and `least` does not
-    hold for it.
+    """An incarnation from which the sender receives frames. `view`: the latest that it has reported, if it is
+    a member and the sender's log reaches back to where its log begins, for all origins; else 0, and `least`
+    does not hold for it.
     """
 
     node: int
@@ -121,12 +121,12 @@ _NODE: Final = struct.Struct("<Q")
 
 
 def pack_frontier(rows: list[FrontierRow]) -> bytes:
-    """The rows, sorted by node and incarnation, 64 bytes each."""
+    """Pack the rows, sorted by node and incarnation, 64 bytes each."""
     return b"".join(_ROW.pack(*row) for row in sorted(rows))
 
 
 def parse_frontier(table: bytes) -> list[FrontierRow]:
-    """The rows of a packed frontier; PeerError unless whole, strictly ascending by origin, each with a
+    """Parse the rows of a packed frontier; PeerError unless whole, strictly ascending by origin, each with a
     sequence of at least 1, and no trimmed_to, durable or least beyond it.
     """
     rows = [FrontierRow._make(row) for row in unpack_table(_ROW, table, keys=2, what="frontier")]
@@ -141,38 +141,38 @@ def parse_frontier(table: bytes) -> list[FrontierRow]:
 
 
 def pack_confirmed(rows: list[ConfirmedRow]) -> bytes:
-    """The rows, sorted, 24 bytes each."""
+    """Pack the rows, sorted, 24 bytes each."""
     return b"".join(_CONFIRMED.pack(*row) for row in sorted(rows))
 
 
 def parse_confirmed(table: bytes) -> list[ConfirmedRow]:
-    """The rows; PeerError unless whole and strictly ascending by node."""
+    """Parse the rows; PeerError unless whole and strictly ascending by node."""
     rows = unpack_table(_CONFIRMED, table, keys=1, what="table of confirmed views")
     return [ConfirmedRow._make(row) for row in rows]
 
 
 def pack_members(members: Iterable[MemberRow]) -> bytes:
-    """The rows, sorted, 24 bytes each."""
+    """Pack the rows, sorted, 24 bytes each."""
     return b"".join(_MEMBER.pack(*member) for member in sorted(members))
 
 
 def parse_members(table: bytes) -> list[MemberRow]:
-    """The rows; PeerError unless whole and strictly ascending by node."""
+    """Parse the rows; PeerError unless whole and strictly ascending by node."""
     return [MemberRow._make(row) for row in unpack_table(_MEMBER, table, keys=1, what="list of members")]
 
 
 def pack_nodes(nodes: Iterable[int]) -> bytes:
-    """Node ids, sorted, 8 bytes each."""
+    """Pack node ids, sorted, 8 bytes each."""
     return b"".join(_NODE.pack(node) for node in sorted(nodes))
 
 
 def parse_nodes(table: bytes) -> list[int]:
-    """The ids; PeerError unless whole and strictly ascending."""
+    """Parse the ids; PeerError unless whole and strictly ascending."""
     return [row[0] for row in unpack_table(_NODE, table, keys=1, what="list of nodes")]
 
 
 def unpack_table(row: struct.Struct, table: bytes, *, keys: int, what: str) -> list[tuple[Any, ...]]:
-    """The rows; PeerError unless whole and strictly ascending by their first `keys` columns."""
+    """Unpack the rows; PeerError unless whole and strictly ascending by their first `keys` columns."""
     if len(table) % row.size:
         raise PeerError(RejectCode.MESSAGE, f"a {what} of {len(table)} bytes is not a multiple of {row.size}")
     rows = list(row.iter_unpack(table))
@@ -195,7 +195,7 @@ Fields = dict[str, Any]  # of a map as it came, before a model has checked their
 
 
 def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) -> Fields:
-    """The map that `data` is, with text keys; arrays in it have at most `array_max` elements and are tuples
+    """Unpack a map with text keys from `data`; arrays in it have at most `array_max` elements and are tuples
     unless `lists`.
 
     ValueError with a few words if it is not exactly one such map.
@@ -205,7 +205,7 @@ def unpack_map(data: bytes | bytearray, *, array_max: int, lists: bool = False) 
 
 
 def unpack_flat_map(data: bytes | bytearray | memoryview, *, keys_max: int) -> Fields:
-    """The map that `data` is, with at most `keys_max` text keys, and no array or map in it.
+    """Unpack a map from `data` with at most `keys_max` text keys, and no array or map in it.
 
     ValueError as above. Takes less than 64 KiB, and 64 KiB a key, beside what it returns: of maps in maps
     MessagePack opens at most 1,024 before it gives up, and here the first one that ends is the last.
@@ -273,7 +273,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class PeerRow(NamedTuple):
-    """A node, and where somebody says that it can be dialled."""
+    """A node, and an address where it is said to be dialled."""
 
     node: int
     ip: IPAddress
@@ -281,19 +281,19 @@ class PeerRow(NamedTuple):
 
 
 def plain_ip(text: str) -> IPAddress:
-    """The address that `text` is; one that is mapped into IPv6 is IPv4. ValueError if it is none."""
+    """Parse an address; one that is mapped into IPv6 is IPv4. ValueError if `text` is not one."""
     ip = ipaddress.ip_address(text)
     return (ip.ipv4_mapped or ip) if isinstance(ip, ipaddress.IPv6Address) else ip
 
 
 def pack_ip(ip: IPAddress) -> bytes:
-    """16 bytes, in network order; a scope is left out."""
+    """Pack an address into 16 bytes, in network order; a scope is left out."""
     return ip.packed if ip.version == 6 else bytes(10) + b"\xff\xff" + ip.packed
 
 
 @functools.lru_cache(maxsize=4096)  # the same few come again and again
 def parse_ip(packed: bytes) -> IPAddress:
-    """The address; PeerError if it is not 16 bytes, or none that one node can have."""
+    """Parse an address; PeerError if it is not 16 bytes, or none that one node can have."""
     if len(packed) != IP_BYTES:
         raise PeerError(RejectCode.MESSAGE, f"an address of {len(packed)} bytes has not {IP_BYTES}")
     six = ipaddress.IPv6Address(packed)
@@ -304,14 +304,14 @@ def parse_ip(packed: bytes) -> IPAddress:
 
 
 def pack_peers(rows: Iterable[PeerRow]) -> bytes:
-    """The rows, sorted by node, 26 bytes each; no node may stand there twice."""
+    """Pack the rows, sorted by node, 26 bytes each; no node may stand there twice."""
     return b"".join(
         _PEER.pack(row.node, pack_ip(row.ip), row.port) for row in sorted(rows, key=lambda row: row.node)
     )
 
 
 def parse_peers(table: bytes) -> list[PeerRow]:
-    """The rows; PeerError unless whole, strictly ascending by node, each with an address and a port."""
+    """Parse the rows; PeerError unless whole, strictly ascending by node, each with an address and a port."""
     rows = []
     for node, ip, port in unpack_table(_PEER, table, keys=1, what="table of peers"):
         if port == 0:
@@ -324,8 +324,8 @@ def parse_peers(table: bytes) -> list[PeerRow]:
 # Control messages: MessagePack maps with exactly the keys listed here, strictly typed both ways.
 #
 # Everything that is not an UPDATE or a part of a snapshot. Flat maps of integers, strings and bytes on
-# purpose: no nesting means no depth to bound and little for a hostile body to make us allocate. What has
-# rows travels as a packed table (see above), and whoever reads a message finds its tables' names here too.
+# purpose: no nesting means no depth to bound and little for a hostile body to make us allocate. Rows travel
+# in a packed table (see above), and a reader of a message finds its tables' names here too.
 
 
 PROTOCOL_VERSION: Final = 2
@@ -351,11 +351,11 @@ class Message(BaseModel):
 
 
 class Hello(Message):
-    """First frame of the side that dialled: who it is and which run it trains.
+    """The first frame of the side that dialled: which node it is and which run it trains.
 
     `run` is the run's fingerprint; the four fields after it are what the fingerprint covers, as far as they
-    help to say what differs when it does. `label` is the recipe's mark, free to choose. `rank` is the part
-    of the data that its trainers take, such as "0/4", empty if it was not told one.
+    help to say what differs when it does. `label` is the recipe's mark, free to choose. `rank` is the part of
+    the data that its trainers take, such as "0/4", empty if it was given none.
     """
 
     protocol: Annotated[int, Field(strict=True, ge=1, le=65535)]
@@ -371,11 +371,11 @@ class Hello(Message):
 
 
 class Welcome(Hello):
-    """Answer to HELLO from a side that accepts; from here on both are linked."""
+    """The answer to HELLO from a side that accepts; from here on both are linked."""
 
 
 class Reject(Message):
-    """Answer to HELLO from a `node` that does not accept it, or the last frame of a link that it ends.
+    """The answer to HELLO from a `node` that does not accept it, or the last frame of a link that it ends.
 
     `code` is a `RejectCode`, perhaps one that only a later version knows; `details` say what exactly was
     wrong, empty if the code says it all. `incarnation`: the highest that it knows of the receiver, if the
@@ -393,14 +393,14 @@ class Reject(Message):
 
 
 class Status(Message):
-    """What the sender has applied: the acknowledgement, the sign of life and the comparison of replicas in
-    one.
+    """The sender's status: the acknowledgement of what it has applied, the sign of life and the comparison of
+    replicas in one.
 
     `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
     none), `cluster_id` the one of the run's first view; `ready`: it is a member whose replica is complete;
     `confirmed` is a packed table of `ConfirmedRow`s; `evict_requests` lists the members that a READY sender
-    wants out of that view; `loop_lag_ms` tells how late the sender's loop runs; `ring` is a packed
-    `RingState`, empty in asynchronous mode.
+    wants out of that view; `loop_lag_ms` is how late the sender's loop runs; `ring` is a packed `RingState`,
+    empty in asynchronous mode.
     """
 
     frontier: Frontier
@@ -414,7 +414,7 @@ class Status(Message):
 
 
 class Fetch(Message):
-    """Asks for updates `first`..`last` of one origin from anybody who holds them."""
+    """A request for updates `first`..`last` of one origin to any node that holds them."""
 
     node: U64
     incarnation: U64
@@ -423,7 +423,7 @@ class Fetch(Message):
 
 
 class Trimmed(Message):
-    """Answer to FETCH: updates up to `trimmed_to` of that origin are no longer held."""
+    """The answer to FETCH: updates up to `trimmed_to` of that origin are no longer held."""
 
     node: U64
     incarnation: U64
@@ -431,14 +431,15 @@ class Trimmed(Message):
 
 
 class Goodbye(Message):
-    """Last frame of a clean stop; `sequence` is the sender's last own update, 0 if it sent none."""
+    """The last frame of a clean stop; `sequence` is the sender's last own update, 0 if it sent none."""
 
     sequence: U64
 
 
 class Prepare(Message):
-    """Phase 1 of deciding view `view` (single-decree Paxos, [Lamport 1998]): asks the members of the view
-    before it to promise not to accept a lower ballot. A ballot is (`round`, `node` of the proposer).
+    """The request of phase 1 of deciding view `view` (single-decree Paxos, [Lamport 1998]): asks the members
+    of the view before it to promise not to accept a lower ballot. A ballot is (`round`, `node` of the
+    proposer).
     """
 
     view: Sequence
@@ -447,7 +448,7 @@ class Prepare(Message):
 
 
 class Promise(Message):
-    """Answer to PREPARE: the ballot promised, and the one accepted last with its value.
+    """The answer to PREPARE: the ballot promised, and the one accepted last with its value.
 
     A ballot higher than the one asked for is a refusal, of a PREPARE or of an ACCEPT. `accepted_round` 0:
     nothing accepted yet, and `members` and `forbidden` are empty, `cluster_id` is 0.
@@ -473,7 +474,7 @@ class Promise(Message):
 
 
 class Accept(Message):
-    """Phase 2: asks to accept this value for view `view` at this ballot."""
+    """The request of phase 2: asks to accept this value for view `view` at this ballot."""
 
     view: Sequence
     round: Sequence
@@ -484,7 +485,7 @@ class Accept(Message):
 
 
 class Accepted(Message):
-    """Answer to ACCEPT: accepted at this ballot, and on disk."""
+    """The answer to ACCEPT: accepted at this ballot, and on disk."""
 
     view: Sequence
     round: Sequence
@@ -492,7 +493,7 @@ class Accepted(Message):
 
 
 class ViewNews(Message):
-    """A view that was decided; sent to whoever shows in its STATUS that it knows only an older one."""
+    """A view that was decided; sent to any node that shows in its STATUS that it knows only an older one."""
 
     view: Sequence
     members: SomeMembers
@@ -501,7 +502,7 @@ class ViewNews(Message):
 
 
 class SnapshotRequest(Message):
-    """Asks for a whole replica; answered by SNAPSHOT_META or by SNAPSHOT_END with the reason."""
+    """A request for a whole replica; answered by SNAPSHOT_META or by SNAPSHOT_END with the reason."""
 
     view: U64
 
@@ -523,7 +524,8 @@ class SnapshotEnd(Message):
 
 
 class RingBegin(Message):
-    """Begins a generation of a view's ring: goes once around, each node passes it on before all else of it.
+    """The beginning of a generation of a view's ring: goes once around, each node passes it on before all
+    else of it.
 
     `round` is the first round of the generation; `digest` is that of the weights, which all members must
     have. The order of the ring follows from the view.
@@ -536,12 +538,12 @@ class RingBegin(Message):
 
 
 class RingBucket(Message):
-    """Before the first chunk of a bucket in a round: what its numbers are.
+    """The description of a bucket's numbers, sent before its first chunk in a round.
 
     `offset` and `count` in numbers; `kind`: 0 the changes of the run's weights from `offset` on, 1 an array
-    of a script's own, to be summed alone (`offset` 0); `name` and `shape` as its trainer calls it, for
-    people. `hop` RESULT_HOP: numbers of a result follow that the receiver did not complete, `contributors`
-    is how many nodes' contributions are in it (0 otherwise).
+    of a script's own, summed alone (`offset` 0); `name` and `shape` as its trainer calls it, for people.
+    `hop` RESULT_HOP: numbers of a result follow that the receiver did not complete, `contributors` is how
+    many nodes' contributions are in it (0 otherwise).
     """
 
     view: Sequence
@@ -558,7 +560,8 @@ class RingBucket(Message):
 
 
 class Peers(Message):
-    """Where the sender can be dialled, and where others can that are linked to it; hints, no more.
+    """The addresses where the sender can be dialled, and where others can that are linked to it; hints, no
+    more.
 
     `ip` is the sender's own address as 16 bytes, or empty: the one that the receiver sees, with this `port`.
     `peers` is a packed table of `PeerRow`s.
@@ -594,13 +597,13 @@ _KEYS: Final = {frame_type: len(message.model_fields) for frame_type, message in
 
 
 def pack_message(message: Message) -> bytes:
-    """The whole frame of a control message."""
+    """Pack a control message into a whole frame."""
     body: bytes = msgpack.packb(vars(message))  # it is flat
     return pack_frame(_TYPES[type(message)], body)
 
 
 def parse_message(frame_type: FrameType, body: Body) -> Message:
-    """The message in a control frame's body; PeerError if it is not exactly that."""
+    """Parse the body of a control frame; PeerError if it is not exactly one message of that type."""
     model = MESSAGES[frame_type]
     try:
         fields = unpack_flat_map(body, keys_max=_KEYS[frame_type])

@@ -1,6 +1,6 @@
-"""How the nodes of a run train together, as one word of its specification.
+"""The mode of a run: how its nodes train together, as one word of its specification.
 
-"async": nobody waits for anybody. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
+"async": no node waits for another. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
 step; the last sends float16 and adds in float32. Another payload is another word here.
 """
 
@@ -14,7 +14,7 @@ PAYLOADS: Final = ("sparse", "dense", "dense-float16")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode: `payload` is empty in asynchronous mode, else one of PAYLOADS.
+    """A mode of training: `payload` is empty in asynchronous mode, else one of PAYLOADS.
 
     `ring`: in rounds. `dense`: in rounds that sum float32 arrays: the weights are float32 numbers, not
     multiples of a quantum. `half`: sums travel as float16. These three follow from the payload.
@@ -32,7 +32,7 @@ class Mode:
 
     @property
     def word(self) -> str:
-        """As it stands in the run's specification."""
+        """Return the mode as it stands in the run's specification."""
         return f"ring-{self.payload}" if self.ring else "async"
 
 
@@ -41,7 +41,7 @@ _MODES: Final = {mode.word: mode for mode in (ASYNC, *map(Mode, PAYLOADS))}
 
 
 def parse_mode(word: str) -> Mode:
-    """The mode that a word means; ValueError with the words there are."""
+    """Parse a mode from its word; ValueError with the words there are."""
     mode = _MODES.get(word)
     if mode is None:
         raise ValueError(f"mode {word!r:.100} is not known; the modes are {', '.join(_MODES)}")

@@ -90,7 +90,7 @@ class PeerError(P2psgdError):
 
 
 def rejection(number: int, details: str) -> PeerError:
-    """Return what a REJECT of a peer says, with a code that this version may not know."""
+    """Build the error for a REJECT of a peer, with a code that this version may not know."""
     code = _CODES.get(number)
     if code is not None:
         return PeerError(code, details)

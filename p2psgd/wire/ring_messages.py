@@ -11,11 +11,11 @@ from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
-# What travels in the ring mode, beside RING_BEGIN and RING_BUCKET (messages.py): fixed headers before raw
+# The frames of the ring mode, beside RING_BEGIN and RING_BUCKET (messages.py): fixed headers before raw
 # bytes, and the ring's part of a STATUS.
 #
-# A ring frame says in which generation it belongs: (view, generation). A node that is in another generation
-# drops it before looking further.
+# A ring frame carries the generation to which it belongs: (view, generation). A node that is in another
+# generation drops it before looking further.
 
 
 _STATE: Final = struct.Struct("<QQBBB")
@@ -47,12 +47,12 @@ class RingState:
 
 
 def pack_ring_state(state: RingState) -> bytes:
-    """As it stands in a STATUS."""
+    """Pack a ring state as it stands in a STATUS."""
     return _STATE.pack(state.generation, state.round, state.running, state.active, state.contributed)
 
 
 def parse_ring_state(data: bytes) -> RingState:
-    """PeerError if it is none."""
+    """Parse a ring state; PeerError if it is not one."""
     if len(data) != STATE_BYTES:
         raise PeerError(RejectCode.MESSAGE, f"a ring state of {len(data)} bytes: it has {STATE_BYTES}")
     generation, done, *flags = _STATE.unpack(data)
@@ -69,8 +69,8 @@ def parse_ring_state(data: bytes) -> RingState:
 
 @dataclass(frozen=True, slots=True)
 class RingUpdateHeader:
-    """Before the body of an UPDATE that is part `part` of `parts` of what `node` gives to a round; with no
-    parts nothing follows.
+    """The header before the body of an UPDATE that is part `part` of `parts` of the contribution of `node` to
+    a round; with no parts nothing follows.
     """
 
     view: int
@@ -82,12 +82,12 @@ class RingUpdateHeader:
 
 
 def pack_ring_update(header: RingUpdateHeader, body: bytes | bytearray) -> bytes:
-    """The body of a RING_UPDATE frame."""
+    """Build the body of a RING_UPDATE frame."""
     return _UPDATE.pack(*astuple(header)) + body
 
 
 def parse_ring_update(body: bytes | bytearray) -> tuple[RingUpdateHeader, memoryview]:
-    """Header and the body of the UPDATE; PeerError if the header cannot be."""
+    """Parse the header, and return it with the body of the UPDATE; PeerError if the header is not valid."""
     if len(body) < _UPDATE.size:
         raise PeerError(RejectCode.RING, f"a part of a round of {len(body)} bytes is shorter than its header")
     header, rest = RingUpdateHeader(*_UPDATE.unpack_from(body)), memoryview(body)[_UPDATE.size :]
@@ -101,8 +101,8 @@ def parse_ring_update(body: bytes | bytearray) -> tuple[RingUpdateHeader, memory
 
 @dataclass(frozen=True, slots=True)
 class RingChunkHeader:
-    """Before numbers of bucket `bucket`, from its number `offset` on. `hop`: how many links the chunk that
-    they are of has gone through, this one included, from 0; below N - 1 they are sums of the contributions of
+    """The header before numbers of bucket `bucket`, from its number `offset` on. `hop`: how many links their
+    chunk has gone through, this one included, from 0; below N - 1 they are sums of the contributions of
     `contributors` nodes, from there on the sums of all. RESULT_HOP: a result given later.
     """
 
@@ -118,8 +118,8 @@ class RingChunkHeader:
 def pack_ring_chunk(
     header: RingChunkHeader, numbers: bytes | bytearray | memoryview, check: int | None = None
 ) -> bytes:
-    """What stands before `numbers` in a RING_CHUNK frame. Its checksum is the CRC-32C of the numbers and then
-    of the header, so that whoever knows `check`, that of the numbers, need not read them again.
+    """Build the part of a RING_CHUNK frame before `numbers`. Its checksum is the CRC-32C of the numbers and
+    then of the header, so that a caller that knows `check`, that of the numbers, need not read them again.
     """
     start = _CHUNK.pack(
         header.view,
@@ -134,15 +134,17 @@ def pack_ring_chunk(
 
 
 def parse_ring_chunk(body: bytes | bytearray | memoryview) -> tuple[RingChunkHeader, memoryview]:
-    """Header and numbers, whose checksum is not looked at yet; PeerError if it is too short."""
+    """Parse the header, and return it with the numbers, whose checksum is not looked at yet; PeerError if the
+    body is too short.
+    """
     if len(body) <= RING_CHUNK_BYTES:
         raise PeerError(RejectCode.RING, f"a chunk of a round of {len(body)} bytes holds no numbers")
     return RingChunkHeader(*_CHUNK.unpack_from(body)), memoryview(body)[RING_CHUNK_BYTES:]
 
 
 def check_ring_chunk(body: bytes | bytearray | memoryview, check: int | None = None) -> int:
-    """The CRC-32C of its numbers, which is `check` if that is known; PeerError if a chunk's checksum does not
-    match its bytes.
+    """Return the CRC-32C of the numbers, which is `check` if that is known; PeerError if a chunk's checksum
+    does not match its bytes.
     """
     view = memoryview(body)
     if check is None:
@@ -154,8 +156,8 @@ def check_ring_chunk(body: bytes | bytearray | memoryview, check: int | None = N
 
 
 # ----------------------------------------------------------------------------
-# What the own trainer gives to a round, once its daemon has checked it: one type from shared memory to the
-# ring.
+# The contribution of this node's own trainer to a round, once its daemon has checked it: one type from shared
+# memory to the ring.
 
 
 CHANGES: Final = 0  # kinds of bucket, as they travel: changes of the run's weights,
@@ -164,9 +166,9 @@ ARRAY: Final = 1  # a script's own array
 
 @dataclass(frozen=True, slots=True)
 class ContributionMade:
-    """In a sparse ring: the whole of what this node's trainer gives to a round, one update for each step
-    size, all of `steps`, the last one that it has taken part in; none if nothing exceeded its threshold,
-    or if it only follows.
+    """The contribution of this node's trainer to a round of a sparse ring: one update for each magnitude, all
+    of `steps`, the last one that it has taken part in; none if nothing exceeded its threshold, or if it only
+    follows.
     """
 
     steps: int
@@ -175,7 +177,7 @@ class ContributionMade:
 
 @dataclass(frozen=True, slots=True)
 class BucketContributed:
-    """In a dense ring: this node's contribution to a bucket is whole in `DenseMemory`.
+    """A bucket of a dense ring, whose contribution of this node is whole in `DenseMemory`.
 
     `kind` CHANGES: of the weights from `offset` on, whose round is whole when its buckets hold each weight
     once. ARRAY: of a script's own, a round by itself, which changes no weight.

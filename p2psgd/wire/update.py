@@ -17,9 +17,9 @@ from p2psgd.wire.reject import PeerError, RejectCode
 # ----------------------------------------------------------------------------
 # The update message: a fixed header of 64 bytes, then the payload.
 #
-# Written once by its origin and passed on unchanged by whoever repairs, so everything in it is the origin's
-# word. Not MessagePack: it is most of the traffic, and a receiver checks it field by field before it touches
-# a weight. See SPEC.md.
+# Written once by its origin and passed on unchanged by every relay, so everything in it is the origin's word.
+# Not MessagePack: it is most of the traffic, and a receiver checks it field by field before it touches a
+# weight. See SPEC.md.
 
 
 ENCODING_RICE: Final = 1  # both forms of SPEC.md, section 7; APPEND ONLY
@@ -33,7 +33,7 @@ assert _CHECKED.size + _CHECKSUM.size == UPDATE_HEADER_BYTES
 
 @dataclass(slots=True)  # not frozen: one is made for every update, and that would take four times as long
 class UpdateHeader:
-    """Who changed how many weights by how much.
+    """The header of an update: which origin changed how many weights by how much.
 
     `sequence` counts the origin's updates from 1, `digest` is the origin's running digest after this
     update, `steps` the origin's count of training steps when it was made (news for people and
@@ -51,7 +51,7 @@ class UpdateHeader:
 
 
 def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
-    """The body of an UPDATE frame."""
+    """Build the body of an UPDATE frame."""
     checked = _CHECKED.pack(
         header.node,
         header.incarnation,
@@ -69,11 +69,11 @@ def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
 
 
 def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[UpdateHeader, memoryview]:
-    """Header and payload of an UPDATE body for a replica of `weights` weights; PeerError if anything but
-    the payload is off.
+    """Parse header and payload of an UPDATE body for a replica of `weights` weights; PeerError if anything
+    but the payload is wrong.
 
-    The payload itself is checked by `codec.decode`, and the digest by whoever knows the origin's digest
-    before.
+    `codec.decode` checks the payload itself, and the digest is checked by callers that know the origin's
+    digest before.
     """
     view = memoryview(body)
     if len(view) < UPDATE_HEADER_BYTES:
@@ -123,14 +123,14 @@ class OwnUpdateMade:
 
 
 # ----------------------------------------------------------------------------
-# What a replica's coordinates are worth as weights: the one place that knows how a mode writes them.
+# The weights for which a replica's coordinates stand: the one place that knows how a mode writes them.
 #
 # Of a dense ring they are the bit patterns of float32 numbers; else multiples of the quantum, which float32
 # holds exactly.
 
 
 def weights_of(coordinates: NDArray[np.int32], *, mode: str, quantum_log2: int) -> NDArray[np.float32]:
-    """The weights of coordinates int32 (P,) as float32 (P,); of a dense ring the same memory."""
+    """Convert coordinates int32 (P,) to weights float32 (P,); of a dense ring the same memory."""
     if parse_mode(mode).dense:
         return coordinates.view(np.float32)
     return coordinates.astype(np.float32) * np.float32(2.0**quantum_log2)
