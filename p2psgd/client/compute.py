@@ -391,7 +391,7 @@ class HostCompute:
         return pass_over(self._memory.residual, delta, self._memory.next_residual, chains, words=self._words)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
-        """Apply what came of it."""
+        """Apply what came of the last `pass_over` to the working copy."""
         for group, words in sent:
             codec.apply_weights(self._replica, words, group.magnitude * self._quantum)
 

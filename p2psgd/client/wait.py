@@ -1,4 +1,4 @@
-"""Where a trainer waits for its daemon: for room in the outbox, for a round to be opened, for anything new.
+"""Lets a trainer wait for its daemon: for room in the outbox, for a round to be opened, for anything new.
 
 All of it on two descriptors: the daemon's signal, and the connection, whose end means that the daemon is
 gone. The daemon's request for the trainer's state is answered meanwhile.

@@ -28,7 +28,7 @@ class Checkpoints:
         saved: dict[Origin, int],
         out: Outbound,
     ) -> None:
-        """Args: `saved`, the frontier of the latest checkpoint, which this keeps up to date."""
+        """Keep `saved`, the frontier of the latest checkpoint, up to date from now on."""
         self._cluster = cluster
         self._state = state
         self._node = node

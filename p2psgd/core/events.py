@@ -228,8 +228,8 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class TrainerChanged:
-    """In ring mode: from now on this node has, or has not, a trainer that takes part in rounds. A share that
-    it has not given whole by then is void.
+    """The node has, or has not, a trainer that takes part in rounds from now on (ring mode). A contribution
+    that it has not given whole by then is void.
     """
 
     active: bool

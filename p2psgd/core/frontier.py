@@ -26,7 +26,9 @@ RING: Final = Origin(0, 0)  # nobody's life: the one row of a dense ring, whose 
 
 
 class Frontier:
-    """For each origin the last contiguous sequence number applied, its digest there and its mini-batch."""
+    """Holds for each origin the last contiguous sequence number applied, its digest there and its step
+    count.
+    """
 
     def __init__(self) -> None:
         self.version = 0  # changes with every change

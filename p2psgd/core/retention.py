@@ -30,7 +30,7 @@ class Retention:
     """Measures how full the log is, as a fraction of its budget; `fullness` counts the own part as well."""
 
     def __init__(self, state: State, *, acks: Acknowledgements, saved: Mapping[Origin, int]) -> None:
-        """Args: `saved`, the frontier of this node's own checkpoint."""
+        """Use `saved`, the frontier of this node's own checkpoint."""
         self.fullness = 0.0
         self.holders: list[Origin] = []  # members that hold it back, the worst first; from WARN on
         self._state = state

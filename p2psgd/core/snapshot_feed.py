@@ -41,7 +41,7 @@ class SnapshotFeed:
         give_back: Callable[[NDArray[np.int32]], None],
         now: float,
     ) -> None:
-        """Args: `acknowledged` returns up to where all other members have an origin's updates."""
+        """Begin a feed; `acknowledged` returns up to where all other members have an origin's updates."""
         self.frames_sent = 0
         self.bytes_total = 4 * len(coordinates) + log.pinned_bytes(acknowledged)  # about
         self.bytes_sent = 0

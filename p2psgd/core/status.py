@@ -74,7 +74,7 @@ class StatusSender:
     def __init__(
         self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
     ) -> None:
-        """Args: `saved`, the frontier of this node's latest checkpoint."""
+        """Use `saved`, the frontier of this node's latest checkpoint."""
         self._loop_lag_ms = 0
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self._cluster = cluster

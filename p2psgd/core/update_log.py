@@ -432,7 +432,7 @@ class UpdateLog:
         return dropped
 
     def _drop_oldest(self, origin_log: OriginLog, *, held: bool) -> None:
-        """`held`: it may be part of the tail in use."""
+        """Drop the oldest entry; `held`: it may be part of the tail in use."""
         entry = origin_log.pop()
         if isinstance(entry, bytes):
             self.bytes_held -= len(entry)

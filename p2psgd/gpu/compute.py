@@ -112,7 +112,7 @@ class DeviceCompute:
         return self._proposed
 
     def fetch_share(self, name: str) -> None:
-        """Copy it to where the daemon reads it."""
+        """Copy a tensor of the contribution to where the daemon reads it."""
         self._proposed[name].get(out=self._shares[name])
 
     def fetch_delta(self, delta: Any) -> NDArray[Any]:

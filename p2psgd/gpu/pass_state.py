@@ -149,7 +149,9 @@ class PassState:
         self._pending, self._clean = False, True
 
     def _cut(self, found: NDArray[np.uint32]) -> PassResult:
-        """`found`: totals of the group up to the end of each range, then the weight missed by each group."""
+        """Cut `found` into the results of the groups; it holds totals of the group up to the end of each
+        range, then the weight missed by each group.
+        """
         counts, missed = [], []
         position = 0
         for number, group in enumerate(self._groups):

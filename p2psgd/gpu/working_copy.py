@@ -109,7 +109,7 @@ class DeviceWorkingCopy:
         return self._kernels.digest(self._replica, quantum_log2=quantum_log2, key=key)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Any]]) -> None:
-        """Apply own words that are on the device, or where it sees them.
+        """Apply own words that are on the device, or where the device sees them.
 
         The device has been waited for since this was called last, as it is before every publication.
         """

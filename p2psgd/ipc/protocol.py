@@ -148,7 +148,7 @@ class ReportRequest(Strict):
 
 
 class ProposedRun(Strict):
-    """A run as a trainer proposes it; its initial coordinates come in a memfd."""
+    """The run that a trainer proposes; its initial coordinates come in a memfd."""
 
     tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
     quantum_log2: Annotated[int, Field(ge=QUANTUM_LOG2_MIN, le=0)]
@@ -276,7 +276,7 @@ class ReplicaAnswer(Strict):
 
 
 class ReloadAnswer(Strict):
-    """A copy of the replica comes with it; updates it lacks lie in the inbox from position `inbox` on."""
+    """Comes with a copy of the replica; updates it lacks lie in the inbox from position `inbox` on."""
 
     inbox: Count
     peer_steps: PeerSteps
@@ -445,6 +445,6 @@ def datagram_of(received: Received) -> Datagram:
 
 
 def close_descriptors(descriptors: Iterable[int]) -> None:
-    """Close each of them."""
+    """Close all these descriptors."""
     for descriptor in descriptors:
         os.close(descriptor)

@@ -529,8 +529,8 @@ class TrainerMemory(Generic[Mark]):
         return self._inbox.head > self._inbox.tail
 
     def updates(self, end: int | None = None) -> Iterator[bytes]:
-        """The UPDATE bodies in the inbox now, or those before position `end` of them; asking for the next
-        gives back the room of the last.
+        """Return the UPDATE bodies in the inbox now, or those before position `end` of them; asking for the
+        next gives back the room of the last.
         """
         inbox = self._inbox
         inbox.accept_head(self._counters.load(Counter.INBOX_HEAD))

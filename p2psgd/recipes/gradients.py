@@ -69,7 +69,7 @@ class HostFeed:
 
 
 class HostBackend:
-    """numpy."""
+    """A backend that computes with numpy on the CPU."""
 
     name = ""
     xp: ModuleType = np

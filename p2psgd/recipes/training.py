@@ -208,8 +208,8 @@ EMPTY_ROUND_S = 0.02  # after a round that brought nothing: rank 0 may be starti
 
 
 class RingTraining(RecipeTraining[RoundPlan]):
-    """Round after round. Time counts from the first: how long the nodes took to be all there is no part of
-    it.
+    """A training that goes round after round. Time counts from the first round: how long the nodes took to be
+    all there does not count.
     """
 
     def run(self) -> None:

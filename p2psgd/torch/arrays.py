@@ -35,7 +35,7 @@ class Arrays(Protocol):
 
 
 class HostArrays:
-    """numpy's arrays."""
+    """Arrays of numpy, on the host."""
 
     xp: ModuleType = np
 

@@ -1,4 +1,4 @@
-"""By how much a weight moves when it is sent: the step of each parameter for each mini-batch.
+"""Decides by how much a weight moves when it is sent: the step of each parameter for each mini-batch.
 
 What is large enough to send follows the learning rate of the parameter's group, as in the built-in trainer:
 step = rate * tau. Optimisers differ a thousandfold in what they make of a rate, so tau is steered to the

@@ -54,7 +54,7 @@ class OwnContribution:
         self.round, self.parts = number, tuple(parts)
 
     def drop(self) -> None:
-        """Forget it: a round is complete with it, or it is given up."""
+        """Forget the contribution: a round is complete with it, or it is given up."""
         self.round, self.parts = 0, ()
 
     @property
@@ -78,7 +78,7 @@ class OwnContribution:
         return max(state.frontier.sequence(state.me), self._last)
 
     def is_taken(self, state: State, first: int) -> bool:
-        """Return whether a round before `first` was completed with it."""
+        """Return whether a round before `first` was completed with this contribution."""
         if self.parts:
             return state.frontier.sequence(state.me) >= self._last
         return self.round < first

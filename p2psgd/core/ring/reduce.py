@@ -30,7 +30,7 @@ class Stream:
     """A place in that sequence: number `at` of the chunk of `hop`; `passed` numbers came before it."""
 
     def __init__(self, count: int, nodes: int, first: int) -> None:
-        """`count`: the bucket's numbers; `first`: the chunk of hop 0."""
+        """Begin a stream of the bucket's `count` numbers; `first`: the chunk of hop 0."""
         self.hop = 0
         self.at = 0
         self.passed = 0
@@ -118,8 +118,8 @@ class Reduction:
         on_final: OnFinal,
         on_unsound: OnUnsound,
     ) -> None:
-        """`shares` and `sums` float32 (K,) of the bucket; `place` of `nodes` around the ring; `half`: float16
-        travels.
+        """Begin a reduction: `shares` and `sums` float32 (K,) of the bucket; `place` of `nodes` around the
+        ring; `half`: float16 travels.
         """
         count = len(sums)
         self.own: bool | None = None
@@ -382,7 +382,7 @@ class Buckets:
     """The buckets of one node's share of one round, as far as they are known."""
 
     def __init__(self, weights: int, numbers: int) -> None:
-        """`weights`: P; `numbers`: M, what an array may have at most."""
+        """Begin without buckets. `weights`: P; `numbers`: M, what an array may have at most."""
         self.all: list[Bucket] = []
         self._weights = weights
         self._numbers = numbers
@@ -403,7 +403,7 @@ class Buckets:
         return bool(self.all) and self.all[0].kind == ARRAY
 
     def add(self, bucket: Bucket) -> None:
-        """Add the next one; ValueError with a sentence if there can be none such."""
+        """Add the next bucket; ValueError with a sentence if there can be none such."""
         what = f"bucket {len(self.all)}, {bucket.describe()},"
         if len(self.all) >= BUCKETS_MAX:
             raise ValueError(f"{what} is one too many: a round has at most {BUCKETS_MAX}")

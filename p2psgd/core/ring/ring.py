@@ -151,7 +151,7 @@ class Ring:
         self._try_to_begin(now)
 
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
-        """Take the trainer's share of a round, or a part of it; refuse one that nobody asked for."""
+        """Take the trainer's contribution to a round, or a part of it; refuse one that was not asked for."""
         if not self._opened:
             number = self.rounds.done + 1
             words = (
@@ -445,8 +445,8 @@ class Ring:
         return late, behind, unsure, untold
 
     def _heard(self, member: Origin) -> float:
-        """Return when it said anything itself, or, if it is not linked, when others had news of it; at the
-        earliest when the wait began.
+        """Return when a member sent anything itself, or, if it is not linked, when others had news of it; at
+        the earliest when the wait began.
         """
         peer = self._cluster.peers.get(member)
         return max(self.since, self._cluster.acks.heard(member)) if peer is None else peer.last_seen

@@ -163,7 +163,7 @@ class Rounds(Protocol):
         """
 
     def share(self, event: ContributionMade | BucketContributed, now: float) -> None:
-        """Take this node's share, or a bucket of it; kept until a round completes with it."""
+        """Take this node's contribution, or a bucket of it; kept until a round completes with it."""
 
     def on_message(self, peer: Peer, message: RoundMessage, now: float) -> None:
         """Take in a frame of a peer: of this generation, from the left neighbour, or else dropped unread;
