@@ -1,7 +1,7 @@
-"""Makes a node's status of what its daemon knows: the replica's view, the mesh, the trainer, the disk.
+"""The status of a node, made of what its daemon knows: the replica's view, the mesh, the trainer, the disk.
 
-Pure: plain values in, a `NodeStatus` out. It is asked about once a second by everybody who watches; what it
-costs stands in docs/decisions/operations.md.
+Pure: plain values in, a `NodeStatus` out. It is asked about once a second by everybody who watches; its cost
+stands in docs/decisions/operations.md.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ REMOVED: Final = "removed from the run for good: nothing but a view is taken of 
 
 @dataclass(frozen=True)
 class Vitals:
-    """A status needs these beside the replica and the mesh; None: there is none."""
+    """The values that a status needs beside the replica and the mesh; None: there is none."""
 
     state: NodeState
     started: float
@@ -206,7 +206,7 @@ def view_status(replica: ReplicaView) -> ViewStatus:
 
 
 def _member(origin: Origin, replica: ReplicaView, told: MemberView | None) -> MemberStatus:
-    """Return one row; of a member that never spoke nothing is known but its id."""
+    """Return a member's row; of a member that never spoke nothing is known but its id."""
     own = origin == replica.me
     return MemberStatus(
         node=replica.name_of(origin.node) if told is None else told.name,
@@ -247,8 +247,8 @@ def ring_status(replica: ReplicaView) -> RingStatus | None:
 
 
 # ----------------------------------------------------------------------------
-# Peers: those that were linked, then those that are dialled, in the list's order, then members that nobody
-# has told an address of. What comes from a member that is not linked comes through others; who, is said.
+# Peers: those that were linked, then those that are dialled, in the list's order, then members whose address
+# no node has reported. What comes from a member that is not linked comes through others, which are named.
 
 
 def _peers(replica: ReplicaView | None, mesh: Mesh, vitals: Vitals) -> list[PeerStatus]:
@@ -341,7 +341,7 @@ def _strangers(mesh: Mesh, now: float) -> list[ForeignNodeStatus]:
 
 
 # ----------------------------------------------------------------------------
-# What the node waits for, whom and since when, in one sentence; empty if it does not.
+# The wait of the node in one sentence: for what, for which nodes and since when; empty if there is none.
 
 
 def _leaving(replica: ReplicaView) -> str:

@@ -19,7 +19,7 @@ from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
-# Where the bits of updates go and which tensors they change: what one looks at to choose tau.
+# The use of the bits of updates and the tensors that they change: figures to choose tau by.
 #
 # Sums only; ratios are made of them where they are described. Density is per mini-batch, not per update: a
 # mini-batch whose tensors have several steps makes several updates, and one in which no weight exceeds its
@@ -41,7 +41,7 @@ Tensors = Sequence[tuple[str, tuple[int, ...]]]
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Sums over some updates of a run of T tensors; bits add up to those of the updates' frames."""
+    """The sums over some updates of a run of T tensors; bits add up to those of the updates' frames."""
 
     tensor_indices: NDArray[np.int64]  # (T,)
     tensor_steps: NDArray[np.int64]  # (T,) quanta, of the last update that touched the tensor; 0: none did
@@ -60,7 +60,7 @@ class Tally:
 
 
 class OwnCompression:
-    """The sums count a node's own updates: all of them, and the recent ones."""
+    """A counter of a node's own updates: all of them, and the recent ones."""
 
     def __init__(self) -> None:
         self._tensors: Tensors = ()  # known from `begin` on
@@ -111,7 +111,7 @@ class OwnCompression:
         return self._sum(self._previous, self._current)
 
     def describe(self, *, tensors_max: int = TENSORS_MAX) -> Compression | None:
-        """Return it as a part of the status; None before the run is known."""
+        """Describe the sums as a part of the status; None before the run is known."""
         if not self._tensors:
             return None
         return describe_compression(self.total(), self.recent(), self._tensors, tensors_max=tensors_max)
@@ -199,7 +199,7 @@ def _ratio(part: int, of: int) -> float | None:
 
 
 # ----------------------------------------------------------------------------
-# Compression as text for people: a line on the whole, a row for each tensor, and what to look at.
+# Compression as text for people: a line on the whole, a row for each tensor, and advice.
 #
 # Pure functions of the descriptions above.
 
@@ -275,7 +275,7 @@ def tensor_rows(compression: Compression) -> list[str]:
 
 
 def fraction(value: float | None) -> str:
-    """A fraction of one with three digits that matter: 12.3 %, 0.0456 %."""
+    """Format a fraction of one with three digits that matter: 12.3 %, 0.0456 %."""
     return formatting.UNKNOWN if value is None else f"{100 * value:.3g} %"
 
 
@@ -284,5 +284,5 @@ def _bits_per_index(part: UpdateSums) -> dict[str, float]:
 
 
 def _shortened(name: str) -> str:
-    """The end of a long name: beginnings are alike."""
+    """Shorten a long name to its end: beginnings are alike."""
     return name if len(name) <= NAME_WIDTH_MAX else "..." + name[3 - NAME_WIDTH_MAX :]

@@ -34,7 +34,7 @@ def is_ring(row: FrontierRow) -> bool:
 
 
 def unit_of(rows: Iterable[FrontierRow]) -> str:
-    """Return what is counted there."""
+    """Return the word for what is counted there."""
     return "round" if any(map(is_ring, rows)) else "update"
 
 
@@ -43,7 +43,7 @@ def unit_of(rows: Iterable[FrontierRow]) -> str:
 
 
 class Difference(Part):
-    """Where two replicas have applied the same and are not equal."""
+    """A place where two replicas have applied the same and are not equal."""
 
     id: str = "?"
     incarnation: int = 0
@@ -52,7 +52,7 @@ class Difference(Part):
 
 
 class PeerReport(Part):
-    """A report compares a peer's replica, by its last STATUS, with this node's."""
+    """The comparison of a peer's replica, by its last STATUS, with this node's."""
 
     node: str = "?"
     id: str = ""
@@ -66,7 +66,9 @@ class PeerReport(Part):
 
 
 class DigestReport(Part):
-    """A node answers with this. `bootstrap_expect`: how many nodes bootstrap the run, this one included."""
+    """The answer of a node to `p2psgd digest`. `bootstrap_expect`: how many nodes bootstrap the run, this one
+    included.
+    """
 
     node: str = "?"
     id: str = ""
@@ -148,7 +150,9 @@ def _compare(rows: Sequence[FrontierRow], peer: PeerView) -> PeerReport:
 
 
 def _excess(row: FrontierRow, other: FrontierRow | None) -> int:
-    """By how much a row is ahead: at least by 1 if it is at all, as the same round may be of a later view."""
+    """Return by how much a row is ahead: at least by 1 if it is at all, as the same round may be of a later
+    view.
+    """
     if other is None:
         return count_applied(row)
     return max(row.sequence > other.sequence, count_applied(row) - count_applied(other))

@@ -18,13 +18,13 @@ from typing import Any, Final, TextIO
 from p2psgd.base.formatting import printable
 
 # ----------------------------------------------------------------------------
-# How often the log may say the same: a flood of one message must neither fill a disk nor hide another one.
+# How often the log may repeat a message: a flood of one message must neither fill a disk nor hide another
+# one.
 #
-# Pure: whoever writes the lines gives the time. Messages are the same if they come from the same place in
-# the code and are of the same kind; 30 of them pass in a minute. Beyond that a warning or an error still
-# passes if it is the first of its wording, numbers aside, in that minute. The rest is counted, and told in
-# one line when the minute is over, with the last of them. What a trainer prints is its own and passes as it
-# is.
+# Pure: the writer of the lines gives the time. Messages are the same if they come from the same place in the
+# code and are of the same kind; 30 of them pass in a minute. Beyond that a warning or an error still passes
+# if it is the first of its wording, numbers aside, in that minute. The rest is counted, and reported in one
+# line when the minute is over, with the last of them. What a trainer prints is its own and passes as it is.
 
 
 WINDOW_S: Final = 60.0
@@ -37,7 +37,7 @@ _NUMBERS: Final = re.compile(r"[0-9a-f]{16}|\d+")
 
 @dataclass(slots=True)
 class _Place:
-    """A place counts what has come from it since `began`, seconds, monotonic."""
+    """The count of messages that have come from one place since `began`, seconds, monotonic."""
 
     began: float
     passed: int = 0
@@ -127,7 +127,7 @@ log = logging.getLogger("p2psgd")
 
 
 class LogFormat(enum.StrEnum):
-    """--log-format"""
+    """The values of --log-format."""
 
     AUTO = "auto"
     TEXT = "text"
@@ -135,7 +135,9 @@ class LogFormat(enum.StrEnum):
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-22 12:03:04Z WARNING words`, no level if it is INFO; a traceback on lines of its own."""
+    """A formatter of lines `2026-11-22 12:03:04Z WARNING words`, no level if it is INFO; a traceback on lines
+    of its own.
+    """
 
     def __init__(self, *, timed: bool = True) -> None:
         super().__init__()
@@ -149,8 +151,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line: `time` (UTC, ISO 8601), `level`, `logger`, `message`, of an event also `kind` and, if
-    it is about a peer, `node` and `id`; `traceback` of a bug.
+    """A formatter of one object a line: `time` (UTC, ISO 8601), `level`, `logger`, `message`, of an event
+    also `kind` and, if it is about a peer, `node` and `id`; `traceback` of a bug.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -167,7 +169,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class JournalFormatter(logging.Formatter):
-    """This formatter puts the priority before each line that another formatter makes."""
+    """A formatter that puts the priority before each line that another formatter makes."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -179,7 +181,7 @@ class JournalFormatter(logging.Formatter):
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Writes the log, as often as its limit lets it."""
+    """A handler that writes the log, as often as its limit lets it."""
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
         super().__init__(stream)
@@ -195,7 +197,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
             self._write(records)
 
     def settle(self, *, whole: bool = False) -> None:
-        """Tell what was held back, if it is time for it; or the `whole` of it, before the log ends."""
+        """Report what was held back, if it is time for it; or the `whole` of it, before the log ends."""
         assert self.lock is not None
         with self.lock:
             self._write(self._limit.close() if whole else self._limit.settle(time.monotonic()))
@@ -210,7 +212,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
 
 def begin_log(form: LogFormat, *, stream: TextIO | None = None) -> None:
-    """From now on this process logs to `stream`, by default standard error; `auto` looks at what that is."""
+    """Begin to log to `stream`, by default standard error; `auto` looks at what that is."""
     stream = stream or sys.stderr
     logging.basicConfig(level=logging.INFO, handlers=[LogHandler(stream, choose_formatter(form, stream))])
     logging.captureWarnings(True)
@@ -219,7 +221,7 @@ def begin_log(form: LogFormat, *, stream: TextIO | None = None) -> None:
 def choose_formatter(
     form: LogFormat, stream: TextIO, environment: Mapping[str, str] = os.environ
 ) -> logging.Formatter:
-    """Return the formatter that `form` means there."""
+    """Return the formatter that `form` means for this stream."""
     journal = leads_to_journal(stream, environment)
     text = form is LogFormat.TEXT or (form is LogFormat.AUTO and (journal or stream.isatty()))
     formatter = TextFormatter(timed=not journal) if text else JsonFormatter()
@@ -239,14 +241,14 @@ def leads_to_journal(stream: TextIO, environment: Mapping[str, str] = os.environ
 
 
 def settle_log(*, whole: bool = False) -> None:
-    """Tell what was held back for being said too often, now and then; `whole`: before the last line."""
+    """Report what was held back for being repeated too often, now and then; `whole`: before the last line."""
     handler = _handler()
     if handler is not None:
         handler.settle(whole=whole)
 
 
 def say_warning(words: str) -> None:
-    """A sentence about how a command was started: of its log, if it has one."""
+    """Report a sentence about how a command was started, in its log, if it has one."""
     if _handler() is None:
         sys.stderr.write(f"p2psgd: warning: {printable(words)}\n")
     else:
@@ -254,7 +256,7 @@ def say_warning(words: str) -> None:
 
 
 def say_last(words: str) -> None:
-    """The sentence that a command ends with: for people, or a line of the log if machines read it."""
+    """Report the sentence that a command ends with: for people, or a line of the log if machines read it."""
     handler = _handler()
     settle_log(whole=True)
     if handler is None or isinstance(handler.formatter, TextFormatter):
@@ -264,7 +266,7 @@ def say_last(words: str) -> None:
 
 
 def say_bug() -> None:
-    """The exception that is being handled was not expected by any code."""
+    """Report the exception that is being handled as one that no code expected."""
     if _handler() is None:
         traceback.print_exc()
     else:

@@ -31,7 +31,9 @@ Row = tuple[Mapping[str, object], float | None]
 
 
 class Metrics:
-    """The answer to `/metrics`; `status` returns the present status, with the whole compression."""
+    """A collector of the answer to `/metrics`; `status` returns the present status, with the whole
+    compression.
+    """
 
     def __init__(self, status: Callable[[], NodeStatus]) -> None:
         self._registry = CollectorRegistry()

@@ -26,7 +26,7 @@ NEWS_S: Final = 1.0  # rounds of a ring take less as a rule: a shorter wait for 
 
 
 class NodeState(StrEnum):
-    """A node is in one of these states. The first and the last are those of a node as others see it."""
+    """The state of a node. The first and the last are those of a node as others see it."""
 
     STARTING = "starting"  # it has not answered yet
     WAITING = "waiting for a trainer"
@@ -49,7 +49,7 @@ class PeerState(StrEnum):
 
 
 class Verdict(StrEnum):
-    """A comparison of two replicas has one of these results; the one that needs a person most comes first."""
+    """The result of a comparison of two replicas; the one that needs a person most comes first."""
 
     DIFFERS = "differs"
     UNKNOWN = "unknown"  # what it has is not known: it has not told yet, or is not linked
@@ -93,7 +93,7 @@ class BitCounts(Part):
 
     @property
     def total(self) -> int:
-        """Return the sum of all of them."""
+        """Return the sum of all bits."""
         return self.remainder + self.quotient + self.sign + self.header + self.dense
 
     def by_name(self) -> dict[str, int]:
@@ -105,7 +105,7 @@ BITS: Final = tuple(BitCounts.model_fields)
 
 
 class UpdateSums(Part):
-    """Sums over some updates."""
+    """The sums over some updates."""
 
     updates: int = 0
     steps: int = 0
@@ -131,7 +131,7 @@ class TensorSums(Part):
 
 
 class Compression(Part):
-    """This part shows how a node's own updates compress."""
+    """The compression of a node's own updates."""
 
     total: UpdateSums = UpdateSums()
     recent: UpdateSums = Field(UpdateSums(), description="of the last 100 to 200 mini-batches")
@@ -142,7 +142,7 @@ class Compression(Part):
 
 
 class RunStatus(Part):
-    """All nodes of the run agree on these."""
+    """The facts of a run on which all its nodes agree."""
 
     fingerprint: str = ""
     mode: str = ""
@@ -196,7 +196,7 @@ class UpdatesStatus(Part):
 
 
 class OriginStatus(Part):
-    """A row describes one origin in the frontier."""
+    """A row of the frontier, for one origin."""
 
     node: str = "?"
     id: str = ""
@@ -206,7 +206,7 @@ class OriginStatus(Part):
 
 
 class MemberStatus(Part):
-    """A row describes one member of the view, this node among them."""
+    """A row for one member of the view, this node among them."""
 
     node: str = "?"
     id: str = ""
@@ -283,7 +283,7 @@ class SnapshotStatus(Part):
 
 
 class StallStatus(Part):
-    """A stall says why the trainer is held up, and for how long it has been."""
+    """The stall of the trainer: why it is held up, and for how long it has been."""
 
     words: str = "?"
     since_s: Tenths = 0.0
@@ -299,7 +299,7 @@ class SlowLinkStatus(Part):
 
 
 class CountersStatus(Part):
-    """These count what should be rare, since the daemon was started; see core/context.py."""
+    """The counts of what should be rare, since the daemon was started; see core/context.py."""
 
     snapshots_given: int = 0
     snapshots_taken: int = 0
@@ -329,17 +329,17 @@ class RingStatus(Part):
 
     @property
     def wait(self) -> str:
-        """Return who is waited for and since when; empty while the wait is short."""
+        """Return which nodes the ring waits for and since when; empty while the wait is short."""
         return self.waiting_for if self.since_s >= NEWS_S else ""
 
     @property
     def stands_still(self) -> bool:
-        """This node's trainer waits for others, and not they for it."""
+        """Return whether this node's trainer waits for others, and not they for it."""
         return bool(self.active and self.wait and (self.contributed or not self.running))
 
 
 class PeerStatus(Part):
-    """A peer is a node that was linked, one that the list names, or a member that is not linked."""
+    """A peer: a node that was linked, one that the list names, or a member that is not linked."""
 
     node: str = "?"
     id: str | None = None
@@ -385,7 +385,7 @@ class EventsStatus(Part):
 
 
 class HttpStatus(Part):
-    """Where the node shows itself."""
+    """The HTTP server of the node: its address, and how often it has answered."""
 
     address: str = ""
     answered: Mapping[str, int] = Field({}, description="answers by status code")
@@ -402,7 +402,7 @@ class TlsStatus(Part):
 
 
 class EventStatus(Part):
-    """An event has its figures beside these."""
+    """An event of the node, with its figures beside these fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -467,27 +467,29 @@ class NodeStatus(Part):
 
     @property
     def dense(self) -> bool:
-        """Whole gradients go around: there are no updates to count."""
+        """Return whether whole gradients go around: then there are no updates to count."""
         return self.ring is not None and self.ring.payload.startswith("dense")
 
     @property
     def finished(self) -> bool:
-        """Its trainer is done."""
+        """Return whether the node's trainer is done."""
         return self.trainer.finished and self.state in (NodeState.SERVING, NodeState.WAITING)
 
     @property
     def founded(self) -> bool:
-        """A view is decided, so that who is a member is known."""
+        """Return whether a view is decided, so that the members are known."""
         return self.view is not None and self.view.number > 0
 
     @property
     def alone(self) -> bool:
-        """The node is ready though no view is decided yet."""
+        """Return whether the node is ready though no view is decided yet."""
         return bool(self.ready and self.view and not self.view.number)
 
     @property
     def bits_per_index(self) -> float | None:
-        """Bits that one sent index took, sign, headers and frames included; None before the first."""
+        """Return the bits that one sent index took, sign, headers and frames included; None before
+        the first.
+        """
         return bits_per_index([self])
 
     @property

@@ -53,7 +53,7 @@ Rates = Mapping[
 
 
 class Grade(StrEnum):
-    """A grade says how much a line needs a person."""
+    """The grade of a line: how much it needs a person."""
 
     NONE = ""
     GOOD = "good"
@@ -198,7 +198,7 @@ def progress_facts(status: NodeStatus) -> list[str]:
 
 
 def counts_samples(trainer: TrainerStatus) -> bool:
-    """Return whether the trainer reports samples or epochs; a script need not."""
+    """Return whether the trainer reports samples or epochs; scripts are free not to."""
     return bool(trainer.samples or trainer.samples_per_s or trainer.epoch)
 
 
@@ -365,7 +365,7 @@ def alone_words(status: NodeStatus) -> str:
 
 
 def unfounded_words(waits: str, *, ring: bool) -> str:
-    """Return the same for what the first view waits for; in a ring nobody trains alone."""
+    """Describe what the first view waits for, as `alone_words` does; in a ring no node trains alone."""
     meanwhile = "it waits" if ring else "it trains alone, and what it makes counts when the others come"
     return f"but {waits or 'the cluster has not formed'}; until then {meanwhile}"
 
@@ -401,7 +401,7 @@ def _kept(status: NodeStatus) -> Iterator[Line]:
 
 
 # ----------------------------------------------------------------------------
-# The ring of a run: its round, its order, and who is waited for and since when.
+# The ring of a run: its round, its order, the nodes that it waits for and since when.
 
 
 def ring_lines(ring: RingStatus | None) -> Iterator[Line]:
@@ -455,7 +455,7 @@ DAEMONS: Final = ("daemon_adding", "daemon_sending")
 
 
 def describe_steps(trainers: Sequence[TrainerStatus]) -> dict[str, float] | None:
-    """Return of all steps of these trainers together how many, how long one took, and its parts as fractions.
+    """Return the number of all steps of these trainers together, the time of one, and its parts as fractions.
 
     None before the first step.
     """
@@ -471,7 +471,7 @@ def describe_steps(trainers: Sequence[TrainerStatus]) -> dict[str, float] | None
 
 
 def steps_words(steps: Mapping[str, float]) -> str:
-    """Return the same in words; of what the daemons did only if they did it."""
+    """Describe the parts of a step in words; of what the daemons did only if they did it."""
     own = ", ".join(f"{part} {100 * steps[part]:.0f} %" for part in PARTS)
     step_ms = steps["step_ms"]
     words = f"{f'{step_ms:.2g}' if step_ms < 10 else grouped(step_ms)} ms: {own}"
