@@ -34,7 +34,7 @@ from p2psgd.net.tls import (
 # ----------------------------------------------------------------------------
 # A run's certificate authority: a directory that an operator keeps, and that no node needs.
 #
-#     ca.pem  ca.key          the CA; whoever has the key can make nodes of this run
+#     ca.pem  ca.key          the CA; any holder of the key can make nodes of this run
 #     issued/NAME.pem         every node's last certificate, for its id stays when it is renewed
 #     nodes/NAME/             what belongs on that node's machine: ca.pem, node.pem, node.key
 #

@@ -141,7 +141,7 @@ def warn_of_unknown(environment: Mapping[str, str], options: Collection[str]) ->
 CommandLineError = cast(type[Exception], typer.BadParameter.__base__)
 
 ABOUT_ITSELF: Final = frozenset({"config", "help"})  # options that a file cannot hold
-# How Typer ends its sentences about values, and how people are told instead.
+# How Typer ends its sentences about values, and what people read instead.
 _PLAIN: Final = {
     r": Value error, ": ": ",
     r": Input should be a valid number, .*$": ": it takes a number",

@@ -173,7 +173,7 @@ def _checked(magnitude: object, what: str) -> int:
 # Where a link keeps the weights and the residual, and what works on them there: in the host's memory
 # (HostCompute), or in a GPU's (p2psgd.gpu).
 #
-# Links decide what happens when; whoever is behind this does it, and gives the same bits wherever that is.
+# Links decide what happens when; what is behind this does it, and gives the same bits wherever that is.
 # Arrays of P numbers are of its own kind, numpy's or CuPy's; words are always numpy's.
 
 
@@ -315,8 +315,7 @@ def decode_batches(
 
 
 # ----------------------------------------------------------------------------
-# Weights and residual in the host's memory, worked on by the native core: what a link has unless it is told
-# otherwise.
+# Weights and residual in the host's memory, worked on by the native core: what a link has by default.
 #
 # The working copy of the weights is private to this process; the residual lies in memory shared with the
 # daemon, and so outlives it. Received updates are applied many at a time, which passes over the weights once

@@ -515,7 +515,7 @@ class Link:
 
     # -- shards
     #
-    # What a link offers to whoever shares out the shards of the data (data/shards.py): counts that all nodes
+    # What a link offers to the assignment of data shards (data/shards.py): counts that all nodes
     # have in common (shard_counts.py).
 
     @property

@@ -18,7 +18,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import ReportRequest
 from p2psgd.ipc.trainer_memory import TrainerMemory
 
-# An array's round is waited for so long when the daemon asks for the end: others, who give their part of it
+# An array's round is waited for this long when the daemon asks for the end: others, who give their part of it
 # soon, have not been asked, and a mini-batch that has begun should end.
 GRACE_S: Final = 5.0
 

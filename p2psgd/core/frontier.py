@@ -130,15 +130,15 @@ def name_node(node: int, names: Mapping[int, str]) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Incarnations: the numbers that put the lives of one node in order. Pure: clock and chance are given.
+# Incarnations: the numbers that put the starts of one node in order. Pure: clock and chance are given.
 #
-# A life has the time at which it began, milliseconds since 1970 << 16 | 16 random bits; or, where the clock
+# Each is the time of the start, milliseconds since 1970 << 16 | 16 random bits; or, where the clock
 # is behind what is known of the node, a number above that. Chance decides how far above, since two copies of
 # one state directory that begin at once must not get the same number.
 #
 # No clock explains a number above TOLD_MAX: clocks that count nanoseconds in 64 bits end in the year 2262. A
-# peer that tells of one lies or is broken, and is not believed. Between the two limits is room for the lives
-# of a node that a liar has pushed as far as it can: at least 2^28.
+# peer that reports one is hostile or broken, and is not believed. Between the two limits is room for the
+# starts of a node that a hostile peer has pushed as far as it can: at least 2^28.
 
 
 CHANCE_BITS: Final = 32  # as much as 65 s on the clock, so that it catches up soon

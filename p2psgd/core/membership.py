@@ -316,13 +316,13 @@ class Membership:
         if proposal is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._changes.leaving
             if requesters and not proposal.quorum(staying - requesters, self._two_nodes):
-                # Nobody is to get the majority by wishing others out, unless they say the same of it. Of
-                # three, who has a majority with this node needs no other's wish.
+                # No node gets the majority by evicting others, unless they ask for its eviction too. Of
+                # three, one that has a majority with this node needs no other's request.
                 evict = self._own_requests() | (self._at_odds(now) if len(view.members) > 3 else set())
                 proposal = self._changes.next_view(view, here, evict=evict, ready=self._ready, now=now)
             if proposal is not None and not proposal.quorum(staying, self._two_nodes):
                 self._held_up = proposal, staying
-                # They could never decide anything again: better that all stay whom no person wants out,
+                # They could never decide anything again: better that all stay that no person wants out,
                 proposal = self._changes.next_view(view, here, evict=set(), ready=False, now=now)
                 if proposal is not None and not proposal.quorum(staying, self._two_nodes):
                     # and also those, until there are others who can decide without them.

@@ -170,7 +170,7 @@ class Consensus:
     def _promise(self, asker: Origin, ballot: Ballot) -> None:
         if ballot > self.votes.promised:
             self._save(dataclasses.replace(self.votes, promised=ballot))
-        # Also a refusal tells all: its ballot may be one that the asker asked about in the meantime.
+        # Also a refusal contains all: its ballot may be one that the asker asked about in the meantime.
         promised, accepted, value = self.votes.promised, self.votes.accepted, self.votes.value
         answer = Promise(
             view=self.votes.view.number + 1,

@@ -73,7 +73,7 @@ PEER: Final = Transitions(
 # The peer as a replica knows it: its cursors into the log, its acknowledgements, its signs of life.
 #
 # A cursor is a place in the log, not a copy of it. The one on our own origin follows for as long as the link
-# lives; others serve a FETCH and end. Credit bounds what is on its way through a link: it is spent by sending
+# is up; others serve a FETCH and end. Credit bounds what is on its way through a link: it is spent by sending
 # and comes back when the link has drained.
 
 

@@ -183,7 +183,7 @@ class LogSender:
 
 
 # ----------------------------------------------------------------------------
-# Whom to ask for updates that do not come by themselves, and when to give up.
+# Which peer to ask for updates that do not arrive unasked, and when to give up.
 #
 # One FETCH at a time for each origin, to a peer whose STATUS shows that it is ahead. One that has brought
 # nothing for a failure timeout, or has answered TRIMMED, is passed over as long as another is ahead. What no
@@ -303,7 +303,7 @@ class Repair:
 # Whether this node makes more than even its fastest peer takes; then its trainer should wait.
 #
 # Making more would only make it staler, and stale enough updates diverge. One slow peer is not enough, and a
-# peer that has yet to be told the past, or has stopped acknowledging, does not count. Counted are
+# peer that has yet to be sent the past, or has stopped acknowledging, does not count. Counted are
 # mini-batches, since one may make many updates.
 
 

@@ -35,7 +35,7 @@ from p2psgd.wire.messages import ORIGINS_MAX, SnapshotEnd, SnapshotRequest
 from p2psgd.wire.reject import PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
-# The joiner's side of a snapshot: whom to ask, what has come, and when to try another donor.
+# The joiner's side of a snapshot: which peer to ask, what has come, and when to try another donor.
 
 
 LOSSY_TIMEOUTS: Final = 3  # so long a donor is sought from which nothing would be lost,

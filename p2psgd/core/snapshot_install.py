@@ -159,7 +159,7 @@ def _refusal(words: str) -> PeerError:
 # Does a snapshot agree with what this node knows? Looked at before anything of it is adopted.
 #
 # A snapshot is proven by its digest, which is a sum: two origins' rows whose errors cancel would pass, and
-# the taker would differ from everybody from then on. But each origin's digest is known here for every update
+# the joiner would differ from the others ever after. But each origin's digest is known here for every update
 # that is in the log or is the last one applied, and every frame leads from one digest to the next. So one
 # update of which both tell the digest holds all the others of its origin. Of an origin of which this node
 # lacks what the frames of neither begin with, nothing can be said.
@@ -193,7 +193,7 @@ def contradicted_by(state: State, intake: SnapshotIntake) -> Place | None:
 
 
 # ----------------------------------------------------------------------------
-# Which weights in memory were wrong: told when a snapshot has replaced them.
+# Which weights in memory were wrong: reported when a snapshot has replaced them.
 #
 # The old coordinates, plus the updates that only the snapshot has, must be the new ones; where they differ,
 # memory had changed.

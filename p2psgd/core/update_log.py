@@ -127,7 +127,7 @@ class OriginLog:
 # What a checkpoint keeps of the log: references to its frames, so that a file can be written of them while
 # the log goes on.
 #
-# A frame in RAM stays what it was, whoever lets go of it; one in the store can be read until the log is
+# A frame in RAM stays what it was, even after the log drops it; one in the store can be read until the log is
 # released. Reading takes time, so it is done in the thread that writes.
 
 
@@ -192,7 +192,7 @@ class Tail:
 
 
 # ----------------------------------------------------------------------------
-# The log: frames of updates, kept so that any holder can give them to whoever lacks them.
+# The log: frames of updates, kept so that any holder can send them to a peer that lacks them.
 #
 # One log for all peers: a slow peer is a cursor that lags, not a queue that grows. Everything is kept until
 # the budgets are needed, in RAM and then, if there is a store, in the store. What may leave then is the

@@ -22,17 +22,17 @@ from p2psgd.data.shard_list import Arrays, Shard, ShardList
 # Which shard a node takes next. Pure: from counts that all nodes share, as far as they have come.
 #
 # Of every shard the replicas hold two counts: how many nodes hold it now, and how often it was used to its
-# end. Whoever takes a shard adds itself to the first, and takes itself away when it is through or gives it
-# back; who is the first to be through in an epoch counts the shard as used. So a node needs to know nothing
+# end. A node that takes a shard adds itself to the first, and takes itself away when it is through or gives
+# it back; the first to be through in an epoch counts the shard as used. So a node needs to know nothing
 # of the others to begin or to leave, and a fast node uses more shards than a slow one.
 #
 # A shard is free when nobody holds it. A node prefers those that are its own by rendezvous hashing over the
 # nodes it knows to be at work, also while they are an epoch ahead of others: it is rare that two reach for
 # the same one at the same moment, and shards come back to the node whose cache has them. In which order it
-# takes those is mixed anew in each life of its trainer: one that ends at a shard it cannot read would
+# takes those is mixed anew at each start of its trainer: one that ends at a shard it cannot read would
 # otherwise begin with the same one again, and come to no other. What a node held when it died is free for
 # others once nothing has changed there for a lease, which is much longer than this node itself ever takes;
-# whoever takes that then takes the dead one away with itself.
+# the node that takes that then takes the dead one away with itself.
 
 
 Counts = NDArray[np.int64]

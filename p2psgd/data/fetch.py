@@ -28,7 +28,7 @@ from p2psgd.data.store import Attempts, Forbidden, Missing, Moved, RetryPolicy, 
 # ----------------------------------------------------------------------------
 # Shards on this machine's disk: files named by the hash of their content, whole or not there.
 #
-# Several trainers of a machine, and several data sets, may share a cache: whoever has fetched a shard
+# Several trainers of a machine, and several data sets, may share a cache: the one that has fetched a shard
 # renames it into its place, and what was used least recently goes when there is no room. A file that goes
 # while another trainer reads it stays readable there. Each reader checks what it reads by the name, every
 # time.

@@ -94,8 +94,8 @@ def socket_address(path: Path) -> Iterator[str]:
 # AF_UNIX, SOCK_SEQPACKET: one datagram is one request. The socket file has mode 0660 and the other process
 # must be of the daemon's user, of the group that was chosen for it if one was, or root. At most 64
 # connections, and none on a descriptor that is kept for the daemon's files; each may have one request under
-# way: whoever sends the next before it has read the last answer is closed, so nothing piles up in the kernel
-# either. What requests mean is server.py's.
+# way: a peer that sends the next before it has read the last answer is closed, so nothing piles up in the
+# kernel either. What requests mean is server.py's.
 
 
 CONNECTIONS_MAX = 64

@@ -13,7 +13,7 @@ from p2psgd.ipc.ring_buffer import half_after
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 
 # ----------------------------------------------------------------------------
-# A residual that is NaN or infinite somewhere: those weights get zero, and a person is told.
+# A residual that is NaN or infinite somewhere: those weights get zero, and an alarm reports it.
 #
 # No `send` leaves such a residual: it refuses a delta that would. Code that writes outside its arrays in the
 # trainer's process does, and faulty memory. Every later `send` is then refused, in every trainer that gets

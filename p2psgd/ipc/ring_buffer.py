@@ -20,7 +20,7 @@ from p2psgd.wire import codec
 #
 # An entry is u32 length, u32 generation, `length` bytes, zero padding to 8; it may wrap at the end of the
 # ring. Positions count bytes since the ring was made and never wrap; offset = position modulo capacity, a
-# power of two. The two positions are published as counters by whoever owns them (Counters); this file only
+# power of two. The two positions are published as counters by their owner (Counters); this file only
 # checks and copies. Neither side trusts the other: a position that goes backwards, is not a multiple of 8 or
 # leaves [tail, tail + capacity] and an entry with a wrong length or generation raise TrainerError, and an
 # entry is copied out before anyone looks at it.
@@ -248,7 +248,7 @@ def unpack_copy(copy: int) -> tuple[int, int] | None:
 
 
 # ----------------------------------------------------------------------------
-# One side tells the other that something was published: an eventfd, in plain words.
+# One side signals to the other that something was published: an eventfd, in plain words.
 #
 # It counts, it does not queue: any number of signals wake the sleeper once, none is lost, and neither call
 # ever blocks. The two processes share one open file, so a trainer that means harm could make it block; it

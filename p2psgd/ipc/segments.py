@@ -19,7 +19,7 @@ from p2psgd.ipc.protocol import close_descriptors
 # Shared memory without names: memfds whose size is sealed.
 #
 # A process that maps a file somebody else truncates dies of SIGBUS. So the daemon seals every segment
-# against shrinking and growing before it hands it over, and whoever tries to truncate it gets EPERM; copies
+# against shrinking and growing before it hands it over, and an attempt to truncate it gets EPERM; copies
 # of the replica are sealed against writing too. What comes from the trainer must be sealed against both
 # before the daemon looks at it: initial coordinates are read with preadv, a trainer's state is mapped, since
 # it is large and nobody but a writing thread reads it.

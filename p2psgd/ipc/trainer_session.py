@@ -42,7 +42,7 @@ from p2psgd.wire.mode import ASYNC, parse_mode
 # The states of a session. One trainer at a time waits or is attached.
 #
 # A trainer leaves in one of four ways: it detaches; its connection ends; its process ends (seen by a pidfd,
-# because a child that it forked may hold the connection open); or it is refused for writing rubbish into
+# because a child that it forked may hold the connection open); or it is refused for corrupt data in
 # shared memory. What it had published whole is taken first, but for a refused one: from its first bad entry
 # on, nothing is.
 
@@ -278,8 +278,8 @@ class TrainerSession(Lifecycle[SessionState]):
 
     # -- attaching
     #
-    # A trainer waits while its node is not ready for one. It is told why, and again when that has changed, at
-    # most every 2 s and never before it has read what it was told last; then it is let in, as late as that
+    # A trainer waits while its node is not ready for one. It is sent why, and again when that has changed, at
+    # most every 2 s and never before it has read what it was sent last; then it is let in, as late as that
     # may be.
 
     def check_free(self) -> None:

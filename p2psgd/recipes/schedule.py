@@ -240,7 +240,7 @@ def check_length(steps: int | None, seconds: float | None) -> None:
 # would.
 #
 # A run by time cannot know its rounds: each node goes by its own clock, which may differ from the others' by
-# a round at the end of the warm start, at a halving of the rate and at the end. Whoever is at the end
+# a round at the end of the warm start, at a halving of the rate and at the end. A node at the end
 # leaves, and the others go on without it for the rest of their time. Such a run is never the same twice.
 
 

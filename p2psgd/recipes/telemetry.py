@@ -163,7 +163,7 @@ class StepTimes:
 
 
 # ----------------------------------------------------------------------------
-# What a trainer tells its daemon about itself, at most twice a second.
+# What a trainer reports to its daemon about itself, at most twice a second.
 
 
 REPORT_EVERY_S = 0.5

@@ -31,7 +31,7 @@ from p2psgd.recipes.schedule import NEARLY_DONE, UNENDING, Indices, Plan, RoundP
 from p2psgd.recipes.telemetry import Part, Progress, StepTimes, Trace
 
 # ----------------------------------------------------------------------------
-# What the built-in trainer has its daemon keep, so that a later life goes on as if nothing had happened.
+# What the built-in trainer has its daemon keep, so that a later trainer goes on as if nothing had happened.
 
 
 KEPT_BY = "p2psgd train, 1"  # which script's state it is, and its version

@@ -129,7 +129,7 @@ class LinkOfModel:
 # The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after
 # its steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own
 # weights never move but by what was sent and received, and the parameters are set to them after each step,
-# so that all nodes train at the same lattice points, and what is too small to send waits in the residual.
+# so that all nodes train at the same quantized weights, and what is too small to send waits in the residual.
 
 
 class ModelLink:

@@ -76,7 +76,7 @@ def _is_free(port: int) -> bool:
 # No orphans, ever: find and kill what a local run started, also what slipped out of sight.
 #
 # A trainer may outlive its daemon, in a session or process group of its own, or have started processes
-# itself. So every process of a run inherits a random mark in its environment, and whoever bears the mark
+# itself. So every process of a run inherits a random mark in its environment, and a process with that mark
 # belongs to the run. Processes that wipe their environment are not found; the daemons themselves are
 # children and need no mark.
 

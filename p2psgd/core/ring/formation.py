@@ -16,7 +16,7 @@ from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import ROUND_MAX, RingState
 
 # ----------------------------------------------------------------------------
-# What each linked member has told of its standing in the ring, by its last STATUS.
+# What each linked member has reported of its standing in the ring, by its last STATUS.
 #
 # A standing counts within the view that its teller knew: generations are numbered anew in each.
 
@@ -90,7 +90,7 @@ class RingStates:
 # ----------------------------------------------------------------------------
 # Whether a generation may begin: all members are there, idle, and have the same replica.
 #
-# The head, the member with the lowest node id, judges it by what the others have told it; all others judge
+# The head, the member with the lowest node id, judges it by what the others have reported; all others judge
 # it by the same rules, to say what the ring waits for.
 
 

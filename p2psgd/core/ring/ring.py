@@ -372,12 +372,12 @@ class Ring:
         if tell:
             self._status_sender.send_to_all(now)
 
-    # -- whom the ring waits for, in one sentence for people
+    # -- what the ring waits for, in one sentence for people
     #
     # What comes through the ring says little of that: it stops at the first member that has not given, and
-    # whatever lies behind that one is missing too. So people are told what each member's own STATUS says,
-    # and who is silent. Whoever has not been heard lately is named before anybody else: nobody gets on
-    # without it, whoever has given.
+    # whatever lies behind that one is missing too. So the sentence is made of each member's own STATUS,
+    # and names the silent ones. A member that was not heard lately is named before all others: no node gets
+    # on without it, no matter which ones have given.
 
     def _describe_wait(self, hindrance: str, now: float) -> str:
         """Describe the wait; empty where `explain` says already why this node is not READY."""

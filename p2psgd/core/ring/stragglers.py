@@ -15,10 +15,10 @@ from p2psgd.core.state import State
 from p2psgd.wire.ring_messages import RingState
 
 # ----------------------------------------------------------------------------
-# Who holds the ring back, and for how long: whom a READY member wishes out of the view, and why.
+# Stragglers: which members hold the ring back, for how long, and which of them a READY member would evict.
 #
-# Times are those of the node's `RunningClock`: for a pause of its own it blames nobody. Nobody is wished out
-# if that would leave a ring of one.
+# Times are those of the node's `RunningClock`: for a pause of its own it blames no member. None is evicted if
+# that would leave a ring of one.
 
 
 UNREADY_TIMEOUTS: Final = 12  # a snapshot takes its time
@@ -115,8 +115,8 @@ class StragglerVotes:
 # ----------------------------------------------------------------------------
 # Members that a dense generation has left one round behind: who of the others gives them that round's sums.
 #
-# In a sparse ring laggards ask for the updates that they lack. Sums are asked for by nobody: they are kept
-# for one round, and whoever has them sees from a STATUS who does not.
+# In a sparse ring stragglers ask for the updates that they lack. No member asks for sums: they are kept for
+# one round, and a node that has them sees from a STATUS which member does not.
 
 
 WAITING_TIMEOUTS: Final = 2  # for each node before this one: it has most likely begun to give
