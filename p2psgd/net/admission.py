@@ -155,9 +155,9 @@ def whom_to_displace(waiting: Mapping[Key, Place], newcomer: Place) -> Key | Non
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 HANDSHAKES_MAX: Final = 32  # inbound connections that have not said HELLO yet
 
-# Connections of one host, let in or not: a burst, then one each so many seconds. 64 nodes may stand behind
+# Connections of one host, let in or not: a burst, then one an interval. 64 nodes may stand behind
 # one address. As strangers all of them can dial at once; with the first link their host is known, and each
-# may dial once a second. A stranger that is refused dials 16 times a minute: it is told why often enough.
+# may dial once a second. A stranger that is refused dials 16 times a minute: it gets the reason often enough.
 UNKNOWN_BURST: Final = 64
 UNKNOWN_INTERVAL_S: Final = 4.0
 KNOWN_BURST: Final = 1024

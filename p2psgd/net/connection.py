@@ -45,7 +45,7 @@ def round_trip_ms(transport: asyncio.BaseTransport | None) -> float | None:
 # it can report to each other what is wrong.
 #
 # A TLS record begins with its type and the version 3.x. Read as the length of a frame these bytes are more
-# than 64 KiB, which is no length that a greeting has.
+# than 64 KiB, which a greeting never has.
 
 
 FIRST_BYTES: Final = 3

@@ -44,7 +44,7 @@ class Sighting:
 
 
 class LocalNetwork:
-    """Announces a node, and calls `seen` with what others announce."""
+    """The mDNS side of a node, which announces it and calls `seen` with what others announce."""
 
     def __init__(
         self,

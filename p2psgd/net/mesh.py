@@ -285,8 +285,8 @@ class Mesh:
     # -- greetings
 
     def _short_of_descriptors(self, newcomer: str) -> None:
-        """Count a refused connection from this host, raise the alarm, and close one of a crowd's for the
-        next.
+        """Count a refused connection from this host, alarm people once an hour at most, and close one of
+        a crowd's connections for the next.
         """
         self.dropped.count("descriptors")
         if self.now() - self._shortage_told >= SHORTAGE_ALARM_S:

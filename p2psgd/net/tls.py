@@ -160,7 +160,7 @@ def node_of(uri: str) -> int | None:
 
 
 class VerifyCode(enum.IntEnum):
-    """OpenSSL's X509_V_ERR numbers, those that have a message of their own."""
+    """The X509_V_ERR numbers of OpenSSL that have a message of their own."""
 
     NOT_YET_VALID = 9
     EXPIRED = 10

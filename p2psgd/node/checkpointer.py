@@ -76,7 +76,7 @@ class EventSink(Protocol):
 
 
 class Checkpointer:
-    """Decides what one node writes. Implements the executor's port to the disk.
+    """The checkpointer of one node, which decides what it writes. Implements the executor's port to the disk.
 
     Attributes:
         abandoning: What is on disk must not be used again: nothing more is written.

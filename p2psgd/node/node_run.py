@@ -54,7 +54,7 @@ def adds(event: Event) -> bool:
 
 
 class Stopwatch(RoundCosts):
-    """Stands between the executor and the replica and mesh of a ring, and measures what rounds cost them."""
+    """A stopwatch between the executor and the replica and mesh of a ring: it measures the cost of rounds."""
 
     def __init__(self, replica: Decider, network: Network) -> None:
         super().__init__()

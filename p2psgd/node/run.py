@@ -131,7 +131,7 @@ class Log(Protocol):
 
 
 class Executor:
-    """Carries out what one replica orders, until it is `closed`."""
+    """The executor, which carries out what one replica orders, until it is `closed`."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class RoundCosts:
 
 
 class Rounds:
-    """Opens the rounds of a ring for the node's trainer; `active`: there is one that takes part."""
+    """The opener of a ring's rounds for the node's trainer; `active`: there is one that takes part."""
 
     def __init__(self, session: Session, costs: RoundCosts, *, dense: bool) -> None:
         self.active = False

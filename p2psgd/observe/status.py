@@ -83,7 +83,7 @@ PartT = TypeVar("PartT", bound=Part)
 
 
 class BitCounts(Part):
-    """Bits of updates by what they are for; they add up to all bits of the frames."""
+    """The bits of updates by what they are for; they add up to all bits of the frames."""
 
     remainder: int = 0
     quotient: int = 0
@@ -355,7 +355,7 @@ class PeerStatus(Part):
 
     @property
     def key(self) -> str:
-        """The peer's key over several statuses."""
+        """Return the peer's key over several statuses."""
         return self.id or self.address
 
 
@@ -369,7 +369,7 @@ class ForeignNodeStatus(Part):
 
 
 class TrafficStatus(Part):
-    """Bytes to and from all peers since the daemon was started."""
+    """The bytes to and from all peers since the daemon was started."""
 
     sent: int = 0
     received: int = 0

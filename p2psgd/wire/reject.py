@@ -9,7 +9,7 @@ from p2psgd.base.errors import P2psgdError
 
 
 class RejectCode(enum.IntEnum):
-    """Code of a REJECT, a u16; APPEND ONLY.
+    """The code of a REJECT, a u16; APPEND ONLY.
 
     `label` is the name under which the status counts it, and `sentence` explains it to people where nothing
     more is known.
