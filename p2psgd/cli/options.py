@@ -118,7 +118,7 @@ HttpOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS:PORT",
-        help="Show the node here, of `local` the first: page, /status.json, /metrics, /livez, /readyz "
+        help="Serve the status (`local`: of the first node): page, /status.json, /metrics, /livez, /readyz "
         "(default: nowhere).",
     ),
 ]

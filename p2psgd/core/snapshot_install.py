@@ -34,7 +34,7 @@ class SnapshotIntake:
     """Takes chunks, then the tail, then the end; after a PeerError (reason "snapshot") it is of no use.
 
     When `end` has passed: `coordinates` int32 (P,) with `digest`, none beyond `magnitude_max`, `rows`, and
-    in `lanes` each origin's frames of the tail, for the log to adopt or to discard.
+    in `origin_logs` each origin's frames of the tail, for the log to adopt or to discard.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class SnapshotIntake:
         self.tail_count += 1
 
     def end(self, tail_count: int) -> None:
-        """Check that all has come: the donor has sent its last frame, `tail` of them from its log."""
+        """Check that all has come: the donor has sent its last frame, `tail_count` of them from its log."""
         self._check_coordinates()
         if self.tail_count != tail_count:
             raise _refusal(f"{self.tail_count} of its {tail_count} frames came")

@@ -51,9 +51,10 @@ class NoDaemon(UsageError):
     """No daemon listens at this path; one that is just starting may do so soon."""
 
     def __init__(self, path: Path) -> None:
+        nodes = sorted(each.parent for each in path.parent.glob("*/control.sock"))  # the state of `local`
+        where = f"its state directory, such as {nodes[0]}" if nodes else "its state directory"
         super().__init__(
-            f"no daemon answers at {path}: start one with `p2psgd node`, or name its state directory",
-            ExitCode.TEMPORARY,
+            f"no daemon answers at {path}: start one with `p2psgd node`, or name {where}", ExitCode.TEMPORARY
         )
 
 

@@ -62,7 +62,7 @@ class ControlHost(SessionHost, Protocol):
         """
 
     def member(self, node: int) -> Fields:
-        """Return the state of a node in the latest view (observe/removal.py).
+        """Return the state of a node in the latest view (node/removal.py).
 
         Called only when a run is known.
         """

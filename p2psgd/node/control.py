@@ -239,6 +239,6 @@ def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
     words = f" and {options}" if modes else ""
     return (
         f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "
-        f"that run{words}, or give its own run another node, with another --state, "
-        f"or stop this node and give up what it has of its run: {giving_up(state)}"
+        f"that run{words}, or start another node for it, with another --state, "
+        f"or stop this node and delete its state: {giving_up(state)}"
     )

@@ -299,7 +299,7 @@ class SlowLinkStatus(Part):
 
 
 class CountersStatus(Part):
-    """The counts of what should be rare, since the daemon was started; see core/context.py."""
+    """The counts of what should be rare, since the daemon was started; see core/metrics.py."""
 
     snapshots_given: int = 0
     snapshots_taken: int = 0

@@ -389,7 +389,7 @@ def _view(status: NodeStatus) -> Iterator[Line]:
 def _kept(status: NodeStatus) -> Iterator[Line]:
     checkpoint, scrub = status.checkpoint, status.scrub
     if checkpoint is not None:
-        words = "none yet in this life"
+        words = "none yet since this start"
         if checkpoint.number:
             words = f"{checkpoint.number}, {size(checkpoint.bytes)}, {duration(checkpoint.age_s)} ago"
         failures = counted(checkpoint.failures, "failure") if checkpoint.failures else ""

@@ -283,7 +283,7 @@ class EventReader:
             return self._path.open("rb")
         except FileNotFoundError:
             raise UsageError(
-                f"no events in {self._path.parent}: name that of a node that has run with --state"
+                f"no events in {self._path.parent}: give --state the directory of a node that has run"
             ) from None
         except OSError as error:
             reason = words_of(error)

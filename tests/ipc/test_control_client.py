@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,11 @@ def test_after_a_stale_answer_a_daemon_that_stops_is_lost(
     daemon.stop()
     with pytest.raises(DaemonLost, match="closed this connection: the daemon has stopped"):
         client.check_daemon()
+
+
+def test_the_directory_of_several_nodes_is_answered_with_the_one_of_a_node(tmp_path: Path) -> None:
+    for name in ("node-1", "node-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "control.sock").touch()
+    with pytest.raises(UsageError, match=f"or name its state directory, such as {tmp_path}/node-0$"):
+        ControlClient(tmp_path / "control.sock")

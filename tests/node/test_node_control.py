@@ -40,8 +40,8 @@ def test_a_trainer_of_another_run_is_told_both_and_their_modes_if_they_differ(
     node = SimpleNamespace(_node=SimpleNamespace(run=SimpleNamespace(replica=replica), options=options))
     words = [
         f"this node takes part in run {spec.fingerprint.hex()[:16]} ({known}), this trainer is for run ",
-        f" ({offered}): start it with the recipe of that run{advice}, or give its own run another node, with "
-        "another --state, or stop this node and give up what it has of its run: rm -rf '/srv/my node/run' "
+        f" ({offered}): start it with the recipe of that run{advice}, or start another node for it, with "
+        "another --state, or stop this node and delete its state: rm -rf '/srv/my node/run' "
         "'/srv/my node/votes.json'",
     ]
     with pytest.raises(TrainerError, match="[0-9a-f]{16}".join(map(re.escape, words))):

@@ -66,7 +66,7 @@ def test_a_node_in_trouble_says_all_of_it() -> None:
         ("view", "2 of 5 members are reachable, 3 are needed"),
         ("stalled", "for 1 min 5 s: the log is full"),
         ("holds log", "node-3: 90.0 kB"),
-        ("checkpoint", "none yet in this life; 2 failures; no space left on device"),
+        ("checkpoint", "none yet since this start; 2 failures; no space left on device"),
         ("scrub", "clean 12 s ago, 9 in all"),
         ("snapshot", "taking from node-2: 1.0 MB of 4.0 MB, 500.0 kB/s"),
         ("snapshots", "0 given, 1 taken"),

@@ -1,6 +1,6 @@
 """What must hold after every event.
 
-Names I1 to I11 are RELIABILITY.md's; README.md says how each is read.
+README.md lists the names I1 to I11 and says how each is read.
 """
 
 from __future__ import annotations

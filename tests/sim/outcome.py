@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class Violation(Exception):
-    """An invariant does not hold; `name` is its number in RELIABILITY.md, or what else it is called."""
+    """An invariant does not hold; `name` is its number in README.md, or what else it is called."""
 
     def __init__(self, name: str, words: str) -> None:
         super().__init__(f"{name}: {words}")

@@ -13,7 +13,7 @@ from p2psgd.storage.event_log import KINDS, EventLog, EventReader, select_events
 
 
 def test_nothing_to_read_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="name that of a node that has run with --state"):
+    with pytest.raises(UsageError, match="give --state the directory of a node that has run"):
         EventReader(tmp_path)
 
 

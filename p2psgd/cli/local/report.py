@@ -166,13 +166,13 @@ OF_UPDATES = ("out", "in")
 
 def summary_text(report: Report) -> str:
     """Return the summary as lines of text."""
-    trained = f"recipe {report['recipe']}" if report["recipe"] else "their own trainer"
+    trained = f"trained recipe {report['recipe']}" if report["recipe"] else "ran your trainer"
     weights = formatting.counted(report["weights"], "weight")
     model = f" ({weights}, {report['mode']} mode)" if report["mode"] else ""
     dense = parse_mode(report["mode"]).dense if report["mode"] else False
     nodes, wall_time = formatting.counted(report["nodes"], "node"), formatting.duration(report["wall_s"])
     lines = [
-        f"{nodes} trained {trained}{model} in {wall_time}",
+        f"{nodes} {trained}{model} in {wall_time}",
         _row(COLUMNS, dense=dense),
         *(_row(_figures(node), dense=dense) for node in report["per_node"]),
         *_notes(report),
@@ -210,7 +210,8 @@ def replicas_sentence(report: Report) -> str:
         return "NOT identical"
     if live == 1:
         return f"one, digest {report['digest']}"
-    return f"all {live} identical, byte by byte, digest {report['digest']}"
+    both = "both" if live == 2 else f"all {live}"
+    return f"{both} identical, byte by byte, digest {report['digest']}"
 
 
 def lost_sentence(report: Report) -> str:

@@ -131,7 +131,7 @@ def test_the_summary_of_a_good_run() -> None:
         "node           steps   samples samples/s     out      in     sent received  loss",
         "node-0         1,000   256,000     6,400   1,000     990   9.0 MB   8.0 MB 2.346",
         "node-1         1,000   256,000         -   1,000     990   9.0 MB   8.0 MB 2.346",
-        "replicas       all 2 identical, byte by byte, digest 0000000000000abc",
+        "replicas       both identical, byte by byte, digest 0000000000000abc",
         "test accuracy  52.00 %",
         "compression    2133x against float32 gradients, 12.00 bits per index, headers included",
     ]
