@@ -31,8 +31,8 @@ EXPLAINED: Final[Mapping[str, frozenset[str]]] = {
 # With what words a daemon ends of its own accord, to be started again, and the event that must tell of it.
 DECIDED: Final[Mapping[str, str]] = {
     "no log holds them any more": "abandoned",
-    "started again, it goes on from its checkpoint": "quarantine",
-    "no checkpoint was found whole; started again, it begins anew": "quarantine",
+    "after a restart it continues from its checkpoint": "quarantine",
+    "there is no usable checkpoint; after a restart it begins anew": "quarantine",
 }
 BUGS: Final = ("internal error", "Traceback (most recent call last)")
 CRASHED: Final = "the trainer crashed"

@@ -112,7 +112,7 @@ def liar(port: int, newest: Callable[[int], int]) -> Iterator[list[int]]:
         (
             lambda mine: mine + 1,
             RESTARTS_MAX,
-            f"begun {RESTARTS_MAX} lives in a row, and each was behind another",
+            f"begun {RESTARTS_MAX} incarnations in a row, and each was behind another",
         ),
     ],
     ids=["beyond", "as-far-as-believed", "a-little"],

@@ -85,7 +85,7 @@ def test_without_a_checkpoint_that_can_be_read_it_ends_to_be_started_again(lone:
     words = "the weights cannot be rebuilt from the checkpoint and the log: "
     assert told(lone, "quarantine")[1:] == [f"{words}there is no checkpoint that can be used"]
     assert any("it does not have its hash" in alarm for alarm in told(lone, "alarm"))
-    words = "no checkpoint was found whole; started again, it begins anew"
+    words = "there is no usable checkpoint; after a restart it begins anew"
     assert words in lone.words().splitlines()[-1]
 
 

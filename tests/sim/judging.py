@@ -98,7 +98,7 @@ class Judge:
             self._saved.pop(daemon.me, None),
             daemon.replica.log,
         )  # none yet where a quarantine begins
-        if saved is None or "cannot be made anew" not in note.words:
+        if saved is None or "cannot be rebuilt" not in note.words:
             return
         if all(log.trimmed_to(origin) <= saved.get(origin, 0) for origin in daemon.replica.frontier):
             raise Violation("mending", f"{label(daemon.me)} gives up without need: {note.words}")

@@ -71,7 +71,7 @@ def note_replaced(see: See, effects: Iterable[Effect], *, flipped: bool) -> None
     elif flipped:
         see("mending after a flip")
     else:
-        raise Violation("mending", "weights that nothing had damaged were made anew")
+        raise Violation("mending", "weights that nothing had damaged were rebuilt")
 
 
 def note_note(see: See, replica: Replica, note: LogEvent, evicted: set[int]) -> None:

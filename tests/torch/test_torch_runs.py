@@ -64,9 +64,9 @@ def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_k
     assert (report["replicas_identical"], report["lost"]) == (True, [])
     assert all(node["loss"] < 1 for node in report["per_node"]), "which each has told at the end of its epoch"
     epoch = math.ceil(math.ceil(1437 / 4) / 32)
-    steps = [node["steps"] for node in report["per_node"]]
-    killed = steps.pop(2)  # it has begun its epoch anew
-    assert steps == [EPOCHS * epoch] * 3
+    made = [node["steps"] for node in report["per_node"]]
+    killed = made.pop(2)  # it has begun its epoch anew
+    assert made == [EPOCHS * epoch] * 3
     assert EPOCHS * epoch <= killed < (EPOCHS + 1) * epoch
     assert accuracy_of(weights) > 0.93
     log = (run.state / "node-3" / "log.txt").read_text()

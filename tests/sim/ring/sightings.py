@@ -38,7 +38,7 @@ MUST_OCCUR: Final = (
     "removal for good",
 )
 LATE_WORDS: Final = "has not given its share"
-SILENT_WORDS: Final = "nothing was heard"
+SILENT_WORDS: Final = "it is silent"
 
 
 class World(Protocol):
