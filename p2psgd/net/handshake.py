@@ -58,15 +58,11 @@ def check_hello(
     """Raise PeerError, whose code becomes that of the REJECT, if the two nodes cannot be linked.
 
     `newest_incarnation` is the highest one known of the peer's node id, `linked_incarnation` the one that is
-    linked now, 0 if none; `certified` is the node that its certificate names, None in plaintext.
+    linked now, 0 if none; `certified` is the node that its certificate names, None in plaintext. The
+    parser has judged the protocol number of `theirs`.
     """
     if certified is not None:
         check_certificate(certified, theirs)
-    if theirs.protocol != PROTOCOL_VERSION:
-        raise PeerError(
-            RejectCode.PROTOCOL,
-            f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
-        )
     if theirs.mode == DOCTOR:
         run = name_run(ours.run, ours.label, ours.mode)
         raise PeerError(RejectCode.DOCTOR, f"{ours.name} runs there, run {run} of {ours.weights:,} weights")

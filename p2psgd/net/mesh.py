@@ -28,7 +28,15 @@ from p2psgd.net.listen import BACKLOG, accept_on
 from p2psgd.net.rejections import DropCounters, DropLog
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType, link_limits
-from p2psgd.wire.messages import TEXT_MAX, Hello, Reject, Welcome, pack_message, parse_message
+from p2psgd.wire.messages import (
+    TEXT_MAX,
+    Hello,
+    OtherProtocolError,
+    Reject,
+    Welcome,
+    pack_message,
+    parse_message,
+)
 from p2psgd.wire.reject import INCARNATION_CODES, PeerError, RejectCode
 
 # ----------------------------------------------------------------------------
@@ -249,7 +257,12 @@ class Mesh:
         greeting = self._handshakes.get(connection)
         if greeting is None:
             return
-        message = parse_message(frame_type, body)
+        try:
+            message = parse_message(frame_type, body)
+        except OtherProtocolError as error:
+            if greeting.dialler is not None:
+                self._note_refusal(greeting.dialler, error.node, error)
+            raise
         match message:
             case Welcome() if connection.dialled:
                 self._greeted(connection, greeting, message)

@@ -17,6 +17,7 @@ from p2psgd.wire.reject import PeerError, RejectCode, rejection
 from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
 
 __all__ = [
+    "FOREIGN_REJECT",
     "MEMBERS_MAX",
     "MESSAGES",
     "ORIGINS_MAX",
@@ -32,6 +33,7 @@ __all__ = [
     "Hello",
     "MemberRow",
     "Message",
+    "OtherProtocolError",
     "Peers",
     "Prepare",
     "Promise",
@@ -392,6 +394,15 @@ class Reject(Message):
         return rejection(self.code, self.details)
 
 
+# What a REJECT with other keys than this version's is taken for: who sent it and why cannot be read.
+FOREIGN_REJECT: Final = Reject(
+    node=0,
+    code=0,  # OTHER
+    details="rejected by a peer of another protocol version",
+    incarnation=0,
+)
+
+
 class Status(Message):
     """The sender's status: the acknowledgement of what it has applied, the sign of life and the comparison of
     replicas in one.
@@ -594,6 +605,27 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
 }
 _TYPES: Final = {message: frame_type for frame_type, message in MESSAGES.items()}
 _KEYS: Final = {frame_type: len(message.model_fields) for frame_type, message in MESSAGES.items()}
+# HELLO, WELCOME and REJECT are all that nodes of different versions exchange, and another may have more
+# keys. 4,096 bytes of nested maps with so many keys each claim about 400 KB until the first ends.
+GREETING_KEYS_MAX: Final = 32
+
+
+class OtherProtocolError(PeerError):
+    """A HELLO or WELCOME has another protocol number.
+
+    `node`, `name` and `mode` are what stands there under these keys; 0 or empty if this version cannot read
+    that.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        super().__init__(
+            RejectCode.PROTOCOL,
+            f"protocol {fields['protocol']} there, {PROTOCOL_VERSION} here: install the same p2psgd on both",
+        )
+        node, name, mode = (fields.get(key) for key in ("node", "name", "mode"))
+        self.node = node if type(node) is int and node > 0 else 0
+        self.name = name[:64] if isinstance(name, str) else ""
+        self.mode = mode[:64] if isinstance(mode, str) else ""
 
 
 def pack_message(message: Message) -> bytes:
@@ -603,10 +635,21 @@ def pack_message(message: Message) -> bytes:
 
 
 def parse_message(frame_type: FrameType, body: Body) -> Message:
-    """Parse the body of a control frame; PeerError if it is not exactly one message of that type."""
+    """Parse the body of a control frame; PeerError if it is not exactly one message of that type.
+
+    OtherProtocolError for a greeting with another number, whatever else stands there. A REJECT with other
+    keys is FOREIGN_REJECT.
+    """
     model = MESSAGES[frame_type]
+    greets = issubclass(model, Hello)
     try:
-        fields = unpack_flat_map(body, keys_max=_KEYS[frame_type])
+        fields = unpack_flat_map(
+            body, keys_max=GREETING_KEYS_MAX if greets or model is Reject else _KEYS[frame_type]
+        )
+        if greets and _is_other_protocol(fields.get("protocol")):
+            raise OtherProtocolError(fields)
+        if model is Reject and fields.keys() != Reject.model_fields.keys():
+            return FOREIGN_REJECT
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -618,3 +661,8 @@ def parse_message(frame_type: FrameType, body: Body) -> Message:
         raise PeerError(
             RejectCode.MESSAGE, f"the body of a {frame_type.name} is not a valid map: {error}"
         ) from None
+
+
+def _is_other_protocol(number: object) -> bool:
+    """Return whether this is the number of a protocol, and not of this one."""
+    return type(number) is int and 1 <= number <= 65535 and number != PROTOCOL_VERSION

@@ -37,7 +37,6 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason", "words"),
     [
-        ({"protocol": 3}, "protocol", "protocol 3 there, 2 here"),
         ({"node": 1, "incarnation": 10}, "self", "itself"),
         ({"node": 1, "incarnation": 11}, "identity", "state directory"),
         ({"incarnation": 2}, "superseded", "started again"),

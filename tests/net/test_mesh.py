@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 
+import msgpack
 import pytest
 
 from p2psgd.core.frontier import Origin
@@ -18,6 +19,7 @@ from p2psgd.wire.reject import RejectCode
 from tests import DEADLINE_S
 from tests.conftest import LoopFactory
 from tests.net.parties import Party, linked_parties, run, see_a_life_superseded, settled, stall, until
+from tests.wire.versions import LATER_HELLO, OLD_HELLO, OLD_REJECT
 
 
 def test_four_nodes_that_all_dial_each_other_end_with_one_link_each(loop_factory: LoopFactory) -> None:
@@ -325,7 +327,10 @@ GARBAGE = {
     "type": (struct.pack("<IB", 5, 200) + b"hello", "frame type"),
     "update first": (pack_frame(FrameType.UPDATE, bytes(64)), "frame order"),
     "no map": (pack_frame(FrameType.HELLO, b"\xc1"), "message"),
-    "reject first": (pack_frame(FrameType.REJECT, b"\x80"), "message"),
+    "no reject": (pack_frame(FrameType.REJECT, b"\x90"), "message"),
+    "reject first": (pack_frame(FrameType.REJECT, b"\x80"), "frame order"),
+    "another protocol": (pack_frame(FrameType.HELLO, msgpack.packb(OLD_HELLO)), "protocol"),
+    "a later protocol": (pack_frame(FrameType.HELLO, msgpack.packb(LATER_HELLO)), "protocol"),
 }
 
 
@@ -340,6 +345,43 @@ def test_a_stranger_that_sends_garbage_is_dropped_and_counted(loop_factory: Loop
             writer.close()
             assert [count for kind, count in party.mesh.dropped.items() if kind.startswith(reason)] == [1]
             assert 2 in party.host.open
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (
+            pack_frame(FrameType.WELCOME, msgpack.packb(OLD_HELLO)),
+            RejectCode.PROTOCOL,
+            "protocol 1 there, 2 here: install the same p2psgd on both",
+        ),
+        (
+            pack_frame(FrameType.REJECT, msgpack.packb(OLD_REJECT)),
+            RejectCode.OTHER,
+            "rejected by a peer of another protocol version",
+        ),
+    ],
+    ids=["welcome", "reject"],
+)
+def test_what_a_dialled_peer_of_another_version_answers_is_judged(
+    loop_factory: LoopFactory, answer: bytes, code: RejectCode, words: str
+) -> None:
+    async def scenario() -> None:
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer)
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+            party = Party(1)
+            place = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+            await party.start(place)
+            await until(lambda: bool(party.host.rejections))
+            assert party.host.rejections[0] == (code, f"{place}: {words}")
+            assert party.host.listed[0]
+            await party.mesh.close()
 
     run(loop_factory, scenario)
 

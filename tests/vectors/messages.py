@@ -76,7 +76,7 @@ GREETING: Final[Fields] = {
     "rank": "0/2",
 }
 LARGEST: Final[Fields] = {
-    "protocol": 65535,
+    "protocol": 2,
     "node": U64_MAX,
     "incarnation": U64_MAX,
     "name": "\u00fc" * 64,

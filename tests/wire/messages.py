@@ -12,6 +12,7 @@ from p2psgd.wire.messages import (
     MEMBERS_MAX,
     MESSAGES,
     ORIGINS_MAX,
+    PROTOCOL_VERSION,
     TEXT_MAX,
     U64_MAX,
     ConfirmedRow,
@@ -67,7 +68,7 @@ STANDING: Final = st.builds(
 CALLED: Final = TEXT.filter(lambda text: len(text) <= 200)
 
 GREETING: Final = {
-    "protocol": st.integers(1, 65535),
+    "protocol": st.just(PROTOCOL_VERSION),
     "node": st.integers(1, U64_MAX),
     "incarnation": U64,
     "name": TEXT.filter(lambda text: 1 <= len(text) <= 64),
@@ -179,7 +180,7 @@ def longest(frame_type: FrameType) -> Message:
     high = range(U64_MAX, U64_MAX - MEMBERS_MAX, -1)
     row = (U64_MAX,) * 7
     fields: dict[str, Any] = {
-        "protocol": 65535,
+        "protocol": PROTOCOL_VERSION,
         "name": "\U0001f600" * 64,
         "mode": "\U0001f600" * 64,
         "code": 65535,

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 
 from p2psgd.wire.frames import HANDSHAKE_LIMITS, FrameType, link_limits
 from p2psgd.wire.messages import (
+    FOREIGN_REJECT,
+    GREETING_KEYS_MAX,
     MESSAGES,
+    PROTOCOL_VERSION,
     TEXT_MAX,
     Message,
+    OtherProtocolError,
     Reject,
     pack_message,
     parse_confirmed,
@@ -36,6 +40,7 @@ from tests.vectors import (
 )
 from tests.wire.bombs import bombs
 from tests.wire.messages import longest, messages
+from tests.wire.versions import LATER_HELLO, OLD_HELLO, OLD_REJECT
 
 CONTROL = sorted(MESSAGES)
 PARSERS: dict[str, Callable[[bytes], object]] = {
@@ -134,8 +139,14 @@ def test_a_field_has_its_own_type_and_is_there_once(frame_type: FrameType, name:
     for value in WRONG:
         if type(value) is not type(fields[name]):
             refused(frame_type, {**fields, name: value})
-    refused(frame_type, {key: fields[key] for key in fields if key != name})
-    refused(frame_type, {**fields, f"{name}2": fields[name]})
+    for changed in (
+        {key: fields[key] for key in fields if key != name},
+        {**fields, f"{name}2": fields[name]},
+    ):
+        if frame_type is FrameType.REJECT:
+            assert parse_message(frame_type, msgpack.packb(changed)) == FOREIGN_REJECT
+        else:
+            refused(frame_type, changed)
     twice = msgpack.packb(name) + msgpack.packb(fields[name])
     refused(frame_type, bytes([0x80 | len(fields) + 1]) + msgpack.packb(fields)[1:] + twice)
 
@@ -148,6 +159,9 @@ def test_a_field_beyond_its_range_is_refused(frame_type: FrameType, name: str) -
     match value:
         case bool():
             return
+        case int() if name == "protocol":
+            for number in (0, 65536, -1):
+                refused(frame_type, {**fields, name: number})
         case int() if value == 2**64 - 1:
             refused(frame_type, {**fields, name: -1})
         case int():
@@ -195,7 +209,7 @@ def test_a_promise_holds_a_whole_value_or_none(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"\x80",
+        b"\x81\xa0\x91\x01",
         b"\xc0",
         b"\x01",
         b"\x91\x01",
@@ -217,7 +231,10 @@ def test_anything_but_the_exact_map_is_refused(frame_type: FrameType, body: byte
 def test_fault_23_msgpack_bombs_cost_no_memory(frame_type: FrameType) -> None:
     for bomb in bombs(LIMITS[frame_type], len(MESSAGES[frame_type].model_fields)):
         tracemalloc.start()
-        refused(frame_type, bomb)
+        if frame_type is FrameType.REJECT and bomb.startswith(b"\x81\xa8sequence\xc6\x00\x00"):
+            assert parse_message(frame_type, bomb) == FOREIGN_REJECT  # one long value, which is there
+        else:
+            refused(frame_type, bomb)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < MEMORY_MAX, (frame_type.name, bomb[:20], peak)
@@ -250,6 +267,61 @@ def test_a_damaged_message_is_a_message_or_refused(
 def test_words_may_be_as_long_as_their_frame_allows() -> None:
     refused(FrameType.SNAPSHOT_END, {"reason": "y" * (TEXT_MAX + 1)})
     refused(FrameType.REJECT, {"node": 1, "code": "", "details": "", "incarnation": 0})
+
+
+@pytest.mark.parametrize("frame_type", [FrameType.HELLO, FrameType.WELCOME])
+@pytest.mark.parametrize(
+    ("fields", "number"), [(OLD_HELLO, 1), (LATER_HELLO, 3), ({"protocol": 65535}, 65535)]
+)
+def test_a_greeting_of_another_version_is_judged_by_its_number(
+    frame_type: FrameType, fields: dict[str, Any], number: int
+) -> None:
+    sentence = f"protocol {number} there, {PROTOCOL_VERSION} here: install the same p2psgd on both"
+    with pytest.raises(OtherProtocolError, match=sentence) as caught:
+        parse_message(frame_type, msgpack.packb(fields))
+    assert caught.value.code is RejectCode.PROTOCOL
+    known = (caught.value.node, caught.value.name, caught.value.mode)
+    assert known == (fields.get("node", 0), fields.get("name", ""), fields.get("mode", ""))
+
+
+@pytest.mark.parametrize("odd", [True, 1.0, "1", b"1", None, 0, 65536, -1, 2**64 - 1])
+def test_what_is_no_protocol_number_is_a_wrong_message(odd: object) -> None:
+    assert "protocol" in refused(FrameType.HELLO, {**OLD_HELLO, "protocol": odd})
+    assert "protocol" in refused(FrameType.HELLO, {"node": 1})
+
+
+def test_what_stands_in_a_greeting_of_another_version_is_bounded() -> None:
+    odd = {"protocol": 3, "node": True, "name": "x" * 3000, "mode": b"doctor"}
+    with pytest.raises(OtherProtocolError) as caught:
+        parse_message(FrameType.HELLO, msgpack.packb(odd))
+    assert (caught.value.node, caught.value.name, caught.value.mode) == (0, "x" * 64, "")
+
+
+@pytest.mark.parametrize("frame_type", [FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT])
+def test_a_greeting_of_any_version_has_a_bounded_number_of_keys(frame_type: FrameType) -> None:
+    fields = {"protocol": 3, **{f"k{each}": each for each in range(GREETING_KEYS_MAX)}}
+    assert "max_map_len" in refused(frame_type, fields)
+
+
+@pytest.mark.parametrize("frame_type", [FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT])
+def test_nested_maps_of_as_many_keys_as_greetings_may_have_cost_no_memory(frame_type: FrameType) -> None:
+    unit = b"\xde" + GREETING_KEYS_MAX.to_bytes(2, "big") + b"\xa0"
+    wide = b"".join(b"\xa1" + bytes([each, 1]) for each in range(GREETING_KEYS_MAX - 1)) + b"\xa0"
+    for bomb in (unit * 1024, (unit[:3] + wide) * 40):
+        tracemalloc.start()
+        refused(frame_type, bomb[: LIMITS[frame_type]])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < MEMORY_MAX, (bomb[:20], peak)
+
+
+@pytest.mark.parametrize("fields", [OLD_REJECT, {}, {**right(FrameType.REJECT), "more": 1}])
+def test_a_rejection_by_another_version_has_a_sentence(fields: dict[str, Any]) -> None:
+    message = parse_message(FrameType.REJECT, msgpack.packb(fields))
+    assert isinstance(message, Reject)
+    error = message.to_error()
+    assert error.code is RejectCode.OTHER
+    assert str(error) == "rejected by a peer of another protocol version"
 
 
 @pytest.mark.parametrize("code", list(RejectCode))

@@ -28,9 +28,11 @@ from p2psgd.net.rejections import DropCounters
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import (
+    FOREIGN_REJECT,
     PROTOCOL_VERSION,
     TEXT_MAX,
     Hello,
+    OtherProtocolError,
     Reject,
     Welcome,
     pack_message,
@@ -251,8 +253,20 @@ class Greeter:
         greeting = self._greetings.get(connection)
         if greeting is None:
             return
-        message = parse_message(frame_type, body)
+        try:
+            message = parse_message(frame_type, body)
+        except OtherProtocolError as error:
+            if connection.dialled:
+                raise
+            doctor = error.mode == DOCTOR
+            if error.node:
+                self._note_visitor(connection, error.node, error.name, doctor=doctor)
+            if doctor:
+                raise
+            raise PeerError(RejectCode.DOCTOR, str(error)) from None  # a node ends if all answer "protocol"
         match message:
+            case Reject() if message == FOREIGN_REJECT and connection.dialled:
+                raise PeerError(RejectCode.PROTOCOL, message.details)
             case Reject() | Welcome() if isinstance(greeting, _Dial):
                 greeting.peer.reached(message, self._check(connection, message))
                 greeting.over.set_result(None)
@@ -304,19 +318,15 @@ class Greeter:
         doctor = theirs.mode == DOCTOR
         if doctor and theirs.node == self.hello.node:
             raise PeerError(RejectCode.SELF)
-        if theirs.node in self.visitors or len(self.visitors) < VISITORS_MAX:
-            who = f"the {'doctor of' if doctor else 'node'} {theirs.name}"
-            self.visitors[theirs.node] = connection.host, who
-            self._changed.set()
-        if theirs.protocol != PROTOCOL_VERSION:
-            words = (
-                f"protocol {theirs.protocol} there, {PROTOCOL_VERSION} here: install the same p2psgd on both"
-            )
-            raise PeerError(
-                RejectCode.PROTOCOL if doctor else RejectCode.DOCTOR, words
-            )  # a node ends if all answer "protocol"
+        self._note_visitor(connection, theirs.node, theirs.name, doctor=doctor)
         if not doctor:
             raise PeerError(RejectCode.DOCTOR, f"`p2psgd doctor` runs on {self.hello.name}, and no node yet")
+
+    def _note_visitor(self, connection: Connection, node: int, name: str, *, doctor: bool) -> None:
+        if node in self.visitors or len(self.visitors) < VISITORS_MAX:
+            who = f"the {'doctor of' if doctor else 'node'} {name}"
+            self.visitors[node] = connection.host, who
+            self._changed.set()
 
 
 def judge_failure(error: BaseException) -> tuple[Outcome, str]:

@@ -8,9 +8,10 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgpack
 import pytest
 
-from p2psgd.cli.doctor.greeting import Greeter, doctor_hello
+from p2psgd.cli.doctor.greeting import Greeter, Outcome, doctor_hello
 from p2psgd.net.address import Address
 from p2psgd.net.admission import HANDSHAKES_MAX
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
@@ -18,6 +19,7 @@ from p2psgd.wire.messages import Hello, pack_message, parse_message
 from p2psgd.wire.reject import RejectCode
 from tests import DEADLINE_S
 from tests.conftest import LoopFactory
+from tests.wire.versions import LATER_HELLO, OLD_HELLO, OLD_REJECT
 
 NODE = 7
 
@@ -116,6 +118,61 @@ def test_another_protocol_and_a_node_are_answered_with_a_reason(loop_factory: Lo
                 assert (kind, reject.code, reject.node) == (FrameType.REJECT, code, 1)
                 await hand.closed()
                 assert greeter.dropped == counted
+
+    run(loop_factory, scenario())
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        (OLD_HELLO, RejectCode.DOCTOR),  # after PROTOCOL a node would end
+        ({**OLD_HELLO, "mode": "doctor"}, RejectCode.PROTOCOL),
+        ({**LATER_HELLO, "mode": "doctor"}, RejectCode.PROTOCOL),
+    ],
+)
+def test_a_visitor_with_the_keys_of_another_protocol_is_told_the_version(
+    loop_factory: LoopFactory, fields: dict[str, Any], code: RejectCode
+) -> None:
+    async def scenario() -> None:
+        async with greeting() as (greeter, hand):
+            hand.writer.write(pack_frame(FrameType.HELLO, msgpack.packb(fields)))
+            kind, body = await hand.read()
+            reject: Any = parse_message(kind, body)
+            assert reject.code == code
+            assert "install the same p2psgd on both" in reject.details
+            await hand.closed()
+            assert list(greeter.visitors) == [fields["node"]]
+
+    run(loop_factory, scenario())
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        (FrameType.WELCOME, OLD_HELLO, "protocol 1 there, 2 here"),
+        (FrameType.WELCOME, LATER_HELLO, "protocol 3 there, 2 here"),
+        (FrameType.REJECT, OLD_REJECT, "rejected by a peer of another protocol version"),
+    ],
+)
+def test_a_peer_that_answers_with_the_keys_of_another_protocol_is_one_of_another_version(
+    loop_factory: LoopFactory, kind: FrameType, fields: dict[str, Any], words: str
+) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(pack_frame(kind, msgpack.packb(fields)))
+        await reader.read()
+        writer.close()
+
+    async def scenario() -> None:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            peer = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+            greeter = Greeter([peer], doctor_hello(1, "doctor"), None)
+            greeted = asyncio.create_task(greeter.greet(None, wait_s=60))
+            await until(lambda: greeter.peers[0].outcome is not Outcome.UNTRIED)
+            assert greeter.peers[0].outcome is Outcome.VERSION
+            assert words in greeter.peers[0].words
+            greeted.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await greeted
 
     run(loop_factory, scenario())
 
