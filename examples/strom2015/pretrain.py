@@ -62,7 +62,7 @@ def pretrain(
     if dataset.shards is not None:
         raise UsageError(
             f"recipe {recipe.name}: pre-training draws from all samples, and {recipe.data} is shards: "
-            "have them copied, p2psgd data fetch, and give that folder",
+            "copy them with the store's own tool, and give that folder",
             ExitCode.CONFIGURATION,
         )
     if not recipe.hidden:

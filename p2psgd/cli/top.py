@@ -30,6 +30,7 @@ from typing import Final
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.segment import SegmentLines
 from rich.table import Table
 from rich.text import Text
 
@@ -271,7 +272,7 @@ class Watching:
                 while not _ends(keys):
                     if self._next(0) or self._console.size != before or time.monotonic() - drawn >= REDRAW_S:
                         drawn, before = time.monotonic(), self._console.size
-                        live.update(self._picture(hint="  q ends"), refresh=True)
+                        live.update(fit(self._picture(hint="  q ends"), self._console), refresh=True)
 
     def _ask_on(self, source: Callable[[], NodeStatus], every_s: float) -> None:
         while True:
@@ -314,6 +315,16 @@ class Watching:
         with plain.capture() as capture:
             plain.print(self._picture())
         return print_text("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
+
+
+def fit(picture: RenderableType, console: Console) -> RenderableType:
+    """Return a picture that fits the terminal: its last line says how many lines are left out."""
+    lines = console.render_lines(picture, pad=False)
+    left_out = len(lines) - console.height + 1
+    if left_out < 2:
+        return picture
+    words = f"... {left_out} more lines: p2psgd status"
+    return Group(SegmentLines(lines[: console.height - 1], new_lines=True), Text(words, no_wrap=True))
 
 
 def _raise(error: Exception | None) -> None:

@@ -387,7 +387,7 @@ class UpdateWal:
         if fits:
             self._file.append(self._waiting)
             self._file.sync()
-            header, _ = parse_update(memoryview(self._waiting[-1])[PREFIX.size :], self._spec.weights)
+            header, _ = parse_update(memoryview(self._waiting[-1])[PREFIX.size :], self._spec.coordinates)
             self._ends[self._path] = Origin(header.node, header.incarnation), header.sequence
         self._waiting = []
         self._in_trouble = False

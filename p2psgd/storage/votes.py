@@ -23,6 +23,7 @@ from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.storage.files import VOTES_NAME, becoming_another, giving_up, replacing
 from p2psgd.wire.messages import MEMBERS_MAX, U64, Fields, Name
 
+FORMAT: Final = 2
 _BYTES_MAX: Final = 4 * 1024 * 1024  # two views of 1,024 members each, with their names, take less than half
 
 
@@ -39,7 +40,7 @@ class _View(BaseModel):
 class _Votes(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: Literal[1]
+    format: Literal[2]
     run: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     view: _View
     promised: tuple[U64, U64]
@@ -57,7 +58,7 @@ def write_votes(state: Path, fingerprint: bytes, votes: Votes, names: Mapping[in
         set() if votes.value is None else votes.value.incarnations.keys()
     )
     fields = {
-        "format": 1,
+        "format": FORMAT,
         "run": fingerprint.hex(),
         "view": _pack_view(votes.view),
         "promised": votes.promised,
@@ -109,6 +110,13 @@ def _read(state: Path) -> _Votes | None:
             fields = json.loads(file.read(_BYTES_MAX))
         if fields["sha256"] != _hash(fields["votes"]):
             raise ValueError("it does not have its hash")
+        number = fields["votes"]["format"]
+        if type(number) is int and number != FORMAT:
+            raise UsageError(
+                f"{path} has format {number}, this p2psgd reads format {FORMAT}: go on with the p2psgd that "
+                f"wrote it, or give up what is here: {giving_up(state)}",
+                ExitCode.CONFIGURATION,
+            )
         return _Votes.model_validate_json(json.dumps(fields["votes"]))
     except FileNotFoundError:
         return None

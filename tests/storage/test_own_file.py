@@ -10,12 +10,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from p2psgd.base.errors import UsageError
+from p2psgd.core.run_spec import RunSpec
 from p2psgd.storage import update_wal
 from p2psgd.storage.checkpoint import CheckpointMeta
 from p2psgd.storage.update_wal import UpdateWal, WalError, own_paths, read_own, start_of
+from p2psgd.wire import codec
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.update import UpdateHeader, pack_update
 from tests import DEADLINE_S
 from tests.conftest import SMALL_DISK_BYTES
 from tests.daemons import until
@@ -323,3 +328,20 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, errors: list[str])
     own.close()
     assert len(errors) == 1
     assert errors[0].endswith("file exists")
+
+
+def test_an_update_of_more_shard_counts_than_the_model_has_weights_is_written(tmp_path: Path) -> None:
+    spec = RunSpec((("w", (8,)),), -10, "async", "", bytes(32), "stall", shards=100)
+    own = UpdateWal(tmp_path, spec, on_error=pytest.fail, sync_s=0.02)
+    for sequence, count in ((1, 30), (2, 1)):
+        entries = np.arange(8, 8 + count, dtype=np.uint32) << 1
+        header = UpdateHeader(1, 1, sequence, 0, sequence, 1, count)
+        own.add(pack_frame(FrameType.UPDATE, pack_update(header, codec.encode(entries, spec.coordinates))))
+        until(
+            lambda made=sequence: (
+                [header.sequence for path in own_paths(tmp_path) for header, _ in read_own(path, spec)]
+                == list(range(1, made + 1))
+            ),
+            "it is on disk",
+        )
+    own.close()

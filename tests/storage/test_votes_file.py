@@ -107,3 +107,14 @@ def test_a_full_disk_is_said_to_pass_and_the_former_votes_stay(small_disk: Path)
         write_votes(small_disk, RUN, Votes(VIEW), NAMES)
     assert caught.value.exit_code is ExitCode.TEMPORARY
     assert read_votes(small_disk, RUN) == (VOTES, NAMES)
+
+
+def test_votes_of_another_format_are_not_called_damaged(tmp_path: Path) -> None:
+    write_votes(tmp_path, RUN, VOTES, {})
+    fields = json.loads((tmp_path / VOTES_NAME).read_bytes())["votes"]
+    fields["format"] = 1
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    (tmp_path / VOTES_NAME).write_text(json.dumps({"sha256": digest, "votes": fields}))
+    with pytest.raises(UsageError, match="has format 1, this p2psgd reads format 2") as caught:
+        read_votes(tmp_path, RUN)
+    assert caught.value.exit_code is ExitCode.CONFIGURATION

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from p2psgd.cli.top import draw
+from p2psgd.cli.top import draw, fit
 from p2psgd.observe.status import NodeStatus, read_status
 from p2psgd.observe.text import Rates
 from tests.observe.statuses import bare, fields, peer, ring, status
@@ -131,3 +131,13 @@ def test_wide_characters_count_as_two_columns() -> None:
     told = of_many(3, node="訓練" * 20)
     told["peers"][0] |= {"node": "节点" * 20, "state": "lost", "error": "错误" * 60}
     assert all(Console().measure(line).maximum <= 80 for line in text_of(told, width=80))
+
+
+def test_a_picture_higher_than_the_terminal_ends_with_how_many_lines_are_left_out() -> None:
+    shown = read_status(of_many(21))
+    console = Console(width=80, height=12, file=io.StringIO(), record=True)
+    console.print(fit(draw(shown, rates=RATES, losses=[], clock="12:03:04Z"), console))
+    lines = console.export_text().splitlines()
+    assert len(lines) == 12
+    left_out = len(text_of(shown, width=80, losses=[])) - 11
+    assert lines[-1] == f"... {left_out} more lines: p2psgd status"
