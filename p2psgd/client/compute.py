@@ -23,12 +23,12 @@ from p2psgd.wire.reject import PeerError
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
-# The residual pass of a whole `send`: tensors that share a step are swept together, each such group once.
-# What passes over weights is a `Compute`; `ResidualPass` says in which order, and what follows.
+# The residual pass of a whole `send`: tensors that share a threshold are swept together, each such group
+# once. What passes over weights is a `Compute`; `ResidualPass` says in which order, and what follows.
 #
-# An update bears one step, so every group becomes an update of its own. One send takes about as many words as
-# one update may hold, shared among the groups by their weights: that bounds what peers must do for a
-# mini-batch, however many steps it has. What exceeds a group's share waits; the next send begins at the first
+# An update bears one magnitude, so every group becomes an update of its own. One send takes about as many
+# words as one update may hold, shared among the groups by their weights: that bounds what peers must do for a
+# step, however many thresholds it has. What exceeds a group's share waits; the next send begins at the first
 # weight that missed its turn, goes around, and so starves nobody, whatever the groups are by then.
 
 
@@ -38,7 +38,7 @@ Words = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The weights that move by one step; `ranges` ascend and do not touch each other."""
+    """The weights that share one threshold; `ranges` ascend and do not touch each other."""
 
     magnitude: int  # quanta
     ranges: tuple[Range, ...]

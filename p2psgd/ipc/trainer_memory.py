@@ -80,7 +80,7 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
 def check_steps(steps: int, first: int, before: int) -> None:
     """Raise TrainerError unless it is `first` or follows, and not by much more than `before`."""
     if not first <= steps <= before + STEPS_LEAP_MAX:
-        raise TrainerError(f"mini-batch {steps} cannot follow mini-batch {before}")
+        raise TrainerError(f"step {steps} cannot follow step {before}")
 
 
 class Updates:
@@ -102,11 +102,11 @@ class Updates:
 
 
 def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
-    """Check an entry of indices and return its update; its step is not looked at."""
+    """Check an entry of indices and return its update; its number of steps is not checked."""
     steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
     if not 1 <= magnitude <= codec.MAGNITUDE_MAX:
-        raise TrainerError(f"step {magnitude} is not within 1 to {codec.MAGNITUDE_MAX} quanta")
+        raise TrainerError(f"magnitude {magnitude} is not within 1 to {codec.MAGNITUDE_MAX} quanta")
     if not 1 <= count <= codec.indices_max(coordinates):
         raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(coordinates)}")
     try:
@@ -136,7 +136,7 @@ class Shares:
         if self._updates:
             first = before = self._updates[0].steps
             if steps != first:
-                raise TrainerError(f"mini-batches {before} and {steps} in one share")
+                raise TrainerError(f"steps {before} and {steps} in one contribution")
         else:
             check_steps(steps, self.steps + bool(count), self.steps)
         if magnitude == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
@@ -590,7 +590,7 @@ class TrainerMemory(Generic[Mark]):
         if needed > self._outbox.capacity:
             raise TrainerError(
                 f"the {len(entries)} updates of this send take {needed} bytes and the daemon's outbox holds"
-                f" {self._outbox.capacity}: give more tensors the same step"
+                f" {self._outbox.capacity}: give more tensors the same threshold"
             )
         return needed <= room
 

@@ -632,8 +632,7 @@ class TrainerSession(Lifecycle[SessionState]):
             raise TrainerError(f"no update of the outbox ends at {request.outbox}, where the state begins")
         if not attachment.entries.steps <= request.steps <= attachment.progress():
             raise TrainerError(
-                f"a state after mini-batch {request.steps}, of a trainer that has come to"
-                f" {attachment.progress()}"
+                f"a state after step {request.steps}, of a trainer that has come to {attachment.progress()}"
             )
         self.script.take(descriptors)
         self._state_wanted = False

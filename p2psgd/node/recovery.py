@@ -51,7 +51,7 @@ def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
         counts = json.loads(kept.text)
         steps, age = counts["steps"], counts.get("residual_age", 0)
         if any(type(count) is not int or count < 0 for count in (steps, age)):
-            raise ValueError("its count of mini-batches is none")
+            raise ValueError("its number of steps is not a count")
         script = kept.arrays.get(SCRIPT)
         state = None if script is None else unpack_state(np.asarray(script))
     except (ValueError, LookupError, TypeError, TrainerError) as error:

@@ -44,7 +44,9 @@ class Tally:
     """The sums over some updates of a run of T tensors; bits add up to those of the updates' frames."""
 
     tensor_indices: NDArray[np.int64]  # (T,)
-    tensor_steps: NDArray[np.int64]  # (T,) quanta, of the last update that touched the tensor; 0: none did
+    tensor_thresholds: NDArray[
+        np.int64
+    ]  # (T,) quanta, of the last update that touched the tensor; 0: none did
     sums: Counter[str] = field(default_factory=Counter)  # by COUNTS and BITS, the names in `UpdateSums`
 
     @classmethod
@@ -55,7 +57,7 @@ class Tally:
     def add(self, later: Tally) -> None:
         """Add the sums over updates that came after these."""
         self.tensor_indices += later.tensor_indices
-        np.copyto(self.tensor_steps, later.tensor_steps, where=later.tensor_steps > 0)
+        np.copyto(self.tensor_thresholds, later.tensor_thresholds, where=later.tensor_thresholds > 0)
         self.sums.update(later.sums)
 
 
@@ -100,7 +102,7 @@ class OwnCompression:
         self._places[1 : 1 + len(self._firsts)] = words.searchsorted(self._firsts)
         counts = self._places[1:] - self._places[:-1]
         tally.tensor_indices += counts
-        tally.tensor_steps[counts > 0] = update.magnitude
+        tally.tensor_thresholds[counts > 0] = update.magnitude
 
     def total(self) -> Tally:
         """Return the sums over all updates."""
@@ -158,7 +160,7 @@ def describe_compression(
                 name=tensors[place][0],
                 weights=size,
                 indices=indices,
-                step=int(total.tensor_steps[place]),
+                threshold=int(total.tensor_thresholds[place]),
                 share=_ratio(indices, total.sums["indices"]),
                 density=_ratio(indices, size * total.sums["steps"]),
                 recent_density=_ratio(int(recent.tensor_indices[place]), size * recent.sums["steps"]),
@@ -186,10 +188,12 @@ def describe_nodes(nodes: Iterable[Compression | None], weights: int) -> Compres
     tensors = []
     for name, each in rows.items():
         size, found = each[0].weights, sum(row.indices for row in each)
-        step = next((row.step for row in reversed(each) if row.step), 0)
+        threshold = next((row.threshold for row in reversed(each) if row.threshold), 0)
         share, density = _ratio(found, full_sums["indices"]), _ratio(found, size * full_sums["steps"])
         tensors.append(
-            TensorSums(name=name, weights=size, indices=found, step=step, share=share, density=density)
+            TensorSums(
+                name=name, weights=size, indices=found, threshold=threshold, share=share, density=density
+            )
         )
     return Compression(total=describe_sums(sums, weights), tensors_total=tensors_total, tensors=tensors)
 
@@ -219,7 +223,7 @@ TENSOR_COLUMNS: Final[tuple[str, ...]] = (
     "share",
     "density",
     "recent",
-    "step",
+    "threshold",
 )
 
 
@@ -263,7 +267,7 @@ def tensor_rows(compression: Compression) -> list[str]:
         fractions = map(fraction, (row.share, row.density, row.recent_density))
         counts = formatting.grouped(row.weights), formatting.grouped(row.indices)
         table.append(
-            (_shortened(printable(row.name)), *counts, *fractions, formatting.grouped(row.step or None))
+            (_shortened(printable(row.name)), *counts, *fractions, formatting.grouped(row.threshold or None))
         )
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     lines = []

@@ -133,7 +133,7 @@ def _tensors(compression: Compression, quantum: float) -> Iterator[Metric]:
     yield _counts("tensor_indices", "Weight indices of a tensor in own updates.", indices)
     density = ((labels, row.recent_density) for labels, row in named)
     yield _gauge("tensor_density_ratio", "Share of a tensor that a recent mini-batch changes.", density)
-    tau = ((labels, row.step * quantum or None) for labels, row in named)
+    tau = ((labels, row.threshold * quantum or None) for labels, row in named)
     yield _gauge("tensor_tau", "Change of a weight in the last update of the tensor.", tau)
 
 

@@ -124,7 +124,7 @@ class TensorSums(Part):
     name: str = "?"
     weights: int = 0
     indices: int = 0
-    step: int = Field(0, description="quanta, in the last update that changed the tensor; 0: none did")
+    threshold: int = Field(0, description="quanta, in the last update that changed the tensor; 0: none did")
     share: float | None = Field(None, description="fraction of all indices")
     density: float | None = None
     recent_density: float | None = None

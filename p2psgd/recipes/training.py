@@ -397,7 +397,7 @@ class Training(RecipeTraining[Plan]):
 
 
 # ----------------------------------------------------------------------------
-# Mini-batch after mini-batch on shards that the nodes rank out among them as they go (data/shards.py).
+# Mini-batch after mini-batch on shards that the nodes share out among them as they go (data/shards.py).
 #
 # There are no ranks: a node trains on whichever shard it takes next, and the run is over when every shard
 # was used in every epoch. How far that is, which the learning rate follows, all nodes read from the same

@@ -107,14 +107,14 @@ def test_a_turn_is_bounded_in_entries_and_in_indices(trainer: Trainer) -> None:
 @pytest.mark.parametrize("steps", [0, 9, 10, 10 + STEPS_LEAP_MAX + 1, 2**64 - 1])
 def test_a_mini_batch_that_cannot_follow_is_refused(trainer: Trainer, steps: int) -> None:
     trainer.write_update(steps, [1])
-    with pytest.raises(TrainerError, match=f"mini-batch {steps} cannot follow mini-batch 10"):
+    with pytest.raises(TrainerError, match=f"step {steps} cannot follow step 10"):
         trainer.take()
 
 
 @pytest.mark.parametrize("step", [0, codec.MAGNITUDE_MAX + 1, 2**32 - 1])
 def test_a_step_out_of_range_is_refused(trainer: Trainer, step: int) -> None:
     trainer.write_update(11, [1], step)
-    with pytest.raises(TrainerError, match=f"step {step} is not within"):
+    with pytest.raises(TrainerError, match=f"magnitude {step} is not within"):
         trainer.take()
 
 
@@ -138,7 +138,7 @@ def test_updates_before_a_bad_entry_are_taken_whole(trainer: Trainer) -> None:
     trainer.write_update(13, [4])
     assert trainer.take() == [[1], [2]]
     for _ in range(2):
-        with pytest.raises(TrainerError, match="mini-batch 11 cannot follow mini-batch 12"):
+        with pytest.raises(TrainerError, match="step 11 cannot follow step 12"):
             trainer.take()
     assert trainer.daemon.entries.steps == 12
 

@@ -138,7 +138,7 @@ def test_a_second_share_without_a_round_is_refused_and_the_first_taken(sparse: T
 @pytest.mark.parametrize("steps", [0, 10, 10 + STEPS_LEAP_MAX + 1, 2**64 - 1])
 def test_a_mini_batch_that_cannot_follow_is_refused(sparse: Trainer, steps: int) -> None:
     sparse.update(steps, [1])
-    with pytest.raises(TrainerError, match=f"mini-batch {steps} cannot follow mini-batch 10"):
+    with pytest.raises(TrainerError, match=f"step {steps} cannot follow step 10"):
         sparse.take()
 
 
@@ -146,16 +146,16 @@ def test_a_share_of_two_mini_batches_is_refused(sparse: Trainer) -> None:
     sparse.update(11, [1])
     sparse.close(12)
     for _ in range(2):
-        with pytest.raises(TrainerError, match="mini-batches 11 and 12 in one share"):
+        with pytest.raises(TrainerError, match="steps 11 and 12 in one contribution"):
             sparse.take()
 
 
 @pytest.mark.parametrize(
     ("step", "count", "more", "words"),
     [
-        (0, 1, b"", "step 0"),
+        (0, 1, b"", "magnitude 0"),
         (1, 0, b"", "0 indices"),
-        (0, 0, b"more", "step 0"),
+        (0, 0, b"more", "magnitude 0"),
         (1, 1, b"", "does not decode"),
     ],
 )

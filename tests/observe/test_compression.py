@@ -35,7 +35,7 @@ def test_every_tensor_has_its_share_and_density() -> None:
     for row in rows:
         assert row.density == pytest.approx(row.indices / (300 * row.weights))
         assert row.recent_density == pytest.approx(0.005, rel=0.5)
-        assert row.step == 4_000
+        assert row.threshold == 4_000
 
 
 def test_nothing_is_divided_by_nothing() -> None:
@@ -54,7 +54,7 @@ def test_of_many_tensors_the_largest_are_described_in_order_and_fit_an_answer() 
     full = Tally.empty(many)
     full.sums.update(dict.fromkeys(("indices", "updates", "steps", "header"), 2**60))
     full.tensor_indices += 2**60
-    full.tensor_steps += 2**20
+    full.tensor_thresholds += 2**20
     assert (
         len(pack_answer({"compression": describe_compression(full, full, longest).model_dump()}))
         < ANSWER_BYTES_MAX

@@ -72,11 +72,11 @@ def test_the_step_of_a_tensor_is_that_of_the_last_update_that_touched_it() -> No
     own = begun()
     count(own, 1, 0, 4000, step=5)
     count(own, 1, 1, step=9)
-    assert own.total().tensor_steps.tolist() == [9, 5, 0]
+    assert own.total().tensor_thresholds.tolist() == [9, 5, 0]
     for steps in range(2, 3 * RECENT_STEPS):
         count(own, steps, 4500, step=11)
-    assert own.total().tensor_steps.tolist() == [9, 5, 11]
-    assert own.recent().tensor_steps.tolist() == [0, 0, 11]
+    assert own.total().tensor_thresholds.tolist() == [9, 5, 11]
+    assert own.recent().tensor_thresholds.tolist() == [0, 0, 11]
 
 
 def test_bits_add_up_to_those_of_the_frames() -> None:

@@ -20,7 +20,7 @@ def test_a_nodes_own_updates_in_full() -> None:
     assert bits.endswith("; signs coded in 100 % of the blocks")
     assert latest.startswith("the latest    200 in 200 steps, density 0.5 %, ")
     assert empty == rows[4] == ""
-    assert rows[0] == "tensor         weights  indices   share  density   recent   step"
+    assert rows[0] == "tensor         weights  indices   share  density   recent  threshold"
     assert [row.split()[:2] for row in rows[1:4]] == [
         ["hidden.weight", "8,000"],
         ["hidden.bias", "100"],

@@ -333,15 +333,14 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, errors: list[str])
 def test_an_update_of_more_shard_counts_than_the_model_has_weights_is_written(tmp_path: Path) -> None:
     spec = RunSpec((("w", (8,)),), -10, "async", "", bytes(32), "stall", shards=100)
     own = UpdateWal(tmp_path, spec, on_error=pytest.fail, sync_s=0.02)
+
+    def written() -> int:
+        return sum(1 for path in own_paths(tmp_path) for _ in read_own(path, spec))
+
     for sequence, count in ((1, 30), (2, 1)):
-        entries = np.arange(8, 8 + count, dtype=np.uint32) << 1
+        entries = np.array([index << 1 for index in range(8, 8 + count)], np.uint32)
         header = UpdateHeader(1, 1, sequence, 0, sequence, 1, count)
-        own.add(pack_frame(FrameType.UPDATE, pack_update(header, codec.encode(entries, spec.coordinates))))
-        until(
-            lambda made=sequence: (
-                [header.sequence for path in own_paths(tmp_path) for header, _ in read_own(path, spec)]
-                == list(range(1, made + 1))
-            ),
-            "it is on disk",
-        )
+        body = pack_update(header, codec.encode(entries, spec.coordinates))
+        own.add(pack_frame(FrameType.UPDATE, body))
+        until(lambda made=sequence: written() == made, "it is on disk")  # type: ignore[misc]
     own.close()
