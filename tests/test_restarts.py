@@ -175,7 +175,7 @@ def test_a_node_that_began_in_a_wrong_mode_is_freed_by_the_command_that_the_refu
         assert "async mode), this trainer is for run" in refused.stderr
         assert "ring-dense mode): start it with the recipe of that run and --mode async, or" in refused.stderr
         daemons[0].stop()
-        subprocess.run(refused.stderr.partition(" of its run: ")[2], shell=True, check=True)
+        subprocess.run(refused.stderr.partition("delete its state: ")[2], shell=True, check=True)
 
         ring = [place.start(number, "--trainer", trainer(str(other), "--steps", "3")) for number in range(2)]
         daemons.extend(ring)
