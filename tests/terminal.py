@@ -99,9 +99,12 @@ class Terminal:
         return self._modes() == self.modes and shown and left
 
     def frame(self) -> list[str]:
-        """The lines of the last whole picture."""
-        *_, last, _ = self.text.split("\x1b[H")
-        return plain(last).replace("\r", "").split("\n")
+        """The lines of the last whole picture, as soon as there is one."""
+        end = time.monotonic() + DEADLINE_S
+        while not (pictures := [each for each in map(plain, self.text.split("\x1b[H")[1:-1]) if each]):
+            assert time.monotonic() < end, self.text[-3000:]
+            self._read(0.2)
+        return pictures[-1].replace("\r", "").split("\n")
 
     def _modes(self) -> list[Any]:
         return termios.tcgetattr(self._below)

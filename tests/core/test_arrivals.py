@@ -147,10 +147,17 @@ def test_no_frame_type_that_a_linked_peer_may_send_is_left_out() -> None:
     assert seen | BODIES.keys() == {*link_limits(1000), FrameType.REJECT} - {FrameType.PEERS}
 
 
-@pytest.mark.parametrize("frame_type", set(link_limits(1000)) - BODIES.keys() - {FrameType.PEERS})
+REFUSED = set(link_limits(1000)) - BODIES.keys() - {FrameType.PEERS, FrameType.REJECT}
+
+
+@pytest.mark.parametrize("frame_type", REFUSED)
 def test_a_body_that_is_not_what_its_type_says_is_refused(frame_type: FrameType) -> None:
     with pytest.raises(PeerError):
         parse_peer_message(frame_type, b"\x81\xa1x\x01")
+
+
+def test_a_reject_is_not_the_replicas_business_whatever_its_keys() -> None:
+    assert parse_peer_message(FrameType.REJECT, b"\x81\xa1x\x01") is None
 
 
 def test_a_table_that_is_none_is_refused() -> None:

@@ -202,6 +202,7 @@ def bad_numbers() -> Iterator[bytes]:
 
 
 def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -> None:
+    """A REJECT with foreign keys ends the connection without an answer: it may be of another version."""
     limits = link_limits(target.status()["run"]["weights"])
     kinds = sorted(MESSAGES.keys() & limits.keys(), key=lambda kind: limits[kind])
     if target.certificates is not None:  # where a connection takes longer: the least room, and the most
@@ -212,7 +213,8 @@ def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -
             assert target.code_of_refusal(25, pack_frame(FrameType.FETCH, body)) == "message", body
         for kind in kinds:
             for bomb in bombs(limits[kind], KEYS[kind]):
-                assert target.code_of_refusal(25, pack_frame(kind, bomb)) == "message", (kind, bomb[:20])
+                code = target.code_of_refusal(25, pack_frame(kind, bomb))
+                assert code == "message" or (code == "" and kind is FrameType.REJECT), (kind, bomb[:20])
         for bomb in bombs(HANDSHAKE_LIMITS[FrameType.HELLO], KEYS[FrameType.HELLO]):
             with target.connect() as connected:
                 assert refusal(connected, pack_frame(FrameType.HELLO, bomb)) == "message", bomb[:20]
