@@ -282,7 +282,8 @@ class UpdateWal:
         self._spec = spec
         self._on_error = on_error
         self._sync_s = sync_s
-        self._lock = threading.Lock()  # guards the next three
+        self._lock = threading.Lock()  # guards the next four
+        self._failed = False  # the thread has ended by a fault
         self._queue: list[bytes | Kept] = []
         self._queue_bytes = 0  # in the queue, and waiting to be written
         self._stopped = False
@@ -294,13 +295,13 @@ class UpdateWal:
         self._damaged: set[Path] = set()
         self._path = folder
         self.busy_since: float | None = None  # monotonic: the disk has had work since then; set by the thread
-        self._thread = threading.Thread(target=self._write_on, name="own updates", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="own updates", daemon=True)
         self._thread.start()
 
     def add(self, frame: bytes) -> None:
         """Queue one more UPDATE frame of this incarnation; never waits."""
         with self._lock:
-            if self._stopped:
+            if self._stopped or self._failed:
                 return
             behind = self._queue_bytes
             if behind + len(frame) <= QUEUE_BYTES_MAX:
@@ -315,7 +316,8 @@ class UpdateWal:
         files that none of them needs. Never waits.
         """
         with self._lock:
-            self._queue.append(tuple(kept))
+            if not self._failed:
+                self._queue.append(tuple(kept))
             self._stopped = False
 
     def close(self) -> None:
@@ -327,6 +329,18 @@ class UpdateWal:
 
     def _report(self, why: str) -> None:
         self._on_error(f"this node's own updates are not written to {self._folder} {why}")
+
+    def _run(self) -> None:
+        try:
+            self._write_on()
+        except BaseException as error:
+            with self._lock:
+                self._failed = True
+                self._queue.clear()
+            self._report(f"until this node is started again: the thread that writes them failed, {error!r}")
+            raise
+        finally:
+            self.busy_since = None
 
     def _write_on(self) -> None:
         """Write in the thread until the node closes and the queue is empty."""
@@ -347,7 +361,6 @@ class UpdateWal:
                     self._carry_out(partial(self._begin, item))
             self._carry_out(self._write_waiting)
         self._close_file()
-        self.busy_since = None
 
     def _carry_out(self, work: Callable[[], None]) -> None:
         """Run disk work; after an error there is no file until one can be begun."""

@@ -344,3 +344,20 @@ def test_an_update_of_more_shard_counts_than_the_model_has_weights_is_written(tm
         own.add(pack_frame(FrameType.UPDATE, body))
         until(lambda made=sequence: written() == made, "it is on disk")  # type: ignore[misc]
     own.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_fault_that_ends_the_thread_is_told_once_and_nothing_piles_up(
+    tmp_path: Path, errors: list[str]
+) -> None:
+    own = UpdateWal(tmp_path, SPEC, on_error=errors.append, sync_s=0.02)
+    own.add(b"no update")
+    until(lambda: bool(errors), "the fault is told")
+    own._thread.join(DEADLINE_S)
+    assert own.busy_since is None
+    own.add(Life(ME).update())
+    own.rotate([])
+    assert own._queue == []
+    own.close()
+    assert len(errors) == 1
+    assert "until this node is started again: the thread that writes them failed, " in errors[0]
