@@ -32,7 +32,7 @@ def seed_range(text: str) -> range:
 def describe(scenario: Scenario) -> str:
     rates = ", ".join(f"{rate:.2g}" for rate in scenario.rates)
     what = [
-        f"  {scenario.nodes} nodes, {scenario.weights} weights, updates a second: {rates}",
+        f"  {scenario.nodes} nodes, {scenario.coordinates} coordinates, updates a second: {rates}",
         f"  latency {scenario.latency_s * 1e3:.3g} ms, {scenario.bytes_per_s:.3g} bytes/s, "
         f"credit {scenario.credit_bytes} bytes, {scenario.chaos_s:.1f} s until all is healed",
         *([] if scenario.ring is None else [f"  {scenario.ring!r}"]),

@@ -248,7 +248,7 @@ class Convergence:
     def _transfer_bytes(self, lacking: dict[Daemon, list[int]]) -> int:
         """To be sent: what is lacking and, since whoever lacks something may need one, snapshots."""
         logs = [each.replica.log.bytes_held + each.replica.log.bytes_stored for each in lacking]
-        snapshot_bytes = 4 * self._world.scenario.weights + max(logs, default=0)
+        snapshot_bytes = 4 * self._world.scenario.coordinates + max(logs, default=0)
         return sum(sum(sizes) + snapshot_bytes for sizes in lacking.values() if sizes)
 
     def _limit_s(self) -> float:

@@ -90,7 +90,7 @@ class Daemon:
         self.resumed_at = -1e9
         restored = disk.restored(spec, initial)
         dense = scenario.ring is not None and scenario.ring.mode.dense
-        self.memory = make_dense_memory(scenario.weights) if dense else None
+        self.memory = make_dense_memory(scenario.coordinates) if dense else None
         self.replica = Replica(
             spec,
             me=self.me,

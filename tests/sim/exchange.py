@@ -128,7 +128,7 @@ class Exchange:
                 known = {origin: acks.stable(origin, incarnations) for origin in last}
                 self._tails[asker] = _Tail(self._replica.membership.view.number, members, known, last)
             case SnapshotTail() if asker in self._tails:
-                header, _ = parse_update(message.body, self._replica.spec.weights)
+                header, _ = parse_update(message.body, self._replica.spec.coordinates)
                 self._take(asker, Origin(header.node, header.incarnation), header.sequence)
             case SnapshotEnd():
                 tail = self._tails.pop(asker, None)

@@ -73,7 +73,7 @@ class Mesh:
         self._failure_timeout_s = failure_timeout_s
         self._chance = chance
         self._greeting = make_hello(spec, me, f"node-{me.node}")
-        self._limits = link_limits(spec.weights)
+        self._limits = link_limits(spec.coordinates)
         self._peers: dict[Endpoint, Origin] = {}  # of those that are linked
         self._greetings: set[Endpoint] = set()
         self._newest: dict[int, int] = {}  # highest incarnation known of each node

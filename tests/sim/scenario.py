@@ -40,6 +40,7 @@ from tests.sim.ring.work import RingWork
 NODES_MIN: Final = 2
 NODES_MAX: Final = 7
 FAULTS_MAX: Final = 16
+SHARDS_MAX: Final = 20
 RATE_MIN: Final = 4.0**-2.5  # updates a second: one in 32 s
 ENTRY_BYTES: Final = 220  # of a usual update in a log
 LASTS_S_MAX: Final = 80.0  # past the 20 s after which a silent link is closed, and long enough to fill logs
@@ -53,15 +54,16 @@ FATES: Final = ("dead", "dead", "deaf", "paused", "apart")
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run. Node i of 1..nodes makes `rates[i - 1]` updates a second until `chaos_s`; then the core is
-    healed. `work_s`: once all is equal they train for so long again.
+    """One run. A replica has `coordinates`, the last of which count `shards` of the data. Node i of 1..nodes
+    makes `rates[i - 1]` updates a second until `chaos_s`; then the core is healed. `work_s`: once all is
+    equal they train for so long again.
 
     `credit_bytes`: what may be on its way through a link. `bytes_per_s`, `latency_s`: of every direction.
     """
 
     seed: int
     nodes: int
-    weights: int
+    coordinates: int
     two_nodes: str
     failure_timeout_s: float
     chaos_s: float
@@ -74,6 +76,7 @@ class Scenario:
     bytes_per_s: float
     faults: tuple[Fault, ...]
     ring: RingWork | None = None  # None: asynchronous
+    shards: int = 0
 
 
 def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
@@ -82,23 +85,30 @@ def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
     size = chance.randint(NODES_MIN, NODES_MAX)
     size = size if nodes is None else nodes
     chaos_s = chance.uniform(60.0, 180.0)
-    weights = chance.randint(50, 300)
+    coordinates = chance.randint(50, 300)
     return Scenario(
         seed=seed,
         nodes=size,
-        weights=weights,
+        coordinates=coordinates,
         two_nodes=chance.choice(("stall", "lower-id")),
         failure_timeout_s=5.0,  # the default of a real node
         chaos_s=chaos_s,
         work_s=chance.choice((0.0, 0.0, 20.0)),
         rates=tuple(4.0 ** chance.uniform(-2.5, 0.5) for _ in range(size)),  # 1/32 to 2 a second
-        indices_max=chance.randint(1, min(weights, 30)),
+        indices_max=chance.randint(1, min(coordinates, 30)),
         credit_bytes=chance.choice((800, 3000, 20_000, 1 << 20)),
         latency_s=10.0 ** chance.uniform(-3.3, -0.7),  # 0.5 to 200 ms
         jitter_s=10.0 ** chance.uniform(-4.0, -1.0),
         bytes_per_s=10.0 ** chance.uniform(4.0, 8.0),
         faults=_draw_faults(chance, size, chaos_s),
+        shards=_draw_shards(seed),
     )
+
+
+def _draw_shards(seed: int) -> int:
+    """Every fourth run counts shards; drawn apart, so that the others are what they were without."""
+    chance = Random(f"{seed} shards")
+    return chance.randint(1, SHARDS_MAX) if chance.random() < 0.25 else 0
 
 
 def _draw_faults(chance: Random, nodes: int, chaos_s: float) -> tuple[Fault, ...]:

@@ -59,10 +59,10 @@ class Trainer:
             return
         chance = self._chance
         count = chance.randint(1, scenario.indices_max)
-        indices = {int(chance.random() * scenario.weights) for _ in range(count)}
+        indices = {int(chance.random() * scenario.coordinates) for _ in range(count)}
         words = np.array([index << 1 | chance.getrandbits(1) for index in sorted(indices)], np.uint32)
         magnitude = chance.randint(1, MAGNITUDE_MAX)
         self.updates += 1
-        payload = codec.encode(words, scenario.weights)
+        payload = codec.encode(words, scenario.coordinates)
         self._daemon.handle(OwnUpdateMade(replica.sequence + 1, magnitude, payload, words))
         self._daemon.run.outbox_taken()

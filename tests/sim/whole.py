@@ -70,7 +70,7 @@ def check_one(daemon: Daemon, ledger: Ledger | None) -> None:
 def check_restored(replica: Replica, restored: Restored | None) -> None:
     """Own updates that were on the disk are applied."""
     for frame in () if restored is None else restored.own:
-        header, _ = parse_update(frame[PREFIX.size :], replica.spec.weights)
+        header, _ = parse_update(frame[PREFIX.size :], replica.spec.coordinates)
         if replica.frontier.sequence(Origin(header.node, header.incarnation)) < header.sequence:
             words = f"{label(replica.me)} lacks its node's update {header.sequence}, which was on its disk"
             raise Violation("disk", words)

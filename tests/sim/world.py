@@ -21,7 +21,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.ring import chunks, reduce
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.view import NO_VIEW
-from p2psgd.wire import frames
+from p2psgd.wire import codec, frames
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
 from tests.sim.convergence import Convergence
@@ -70,8 +70,8 @@ class World:
         initial = _draw_initial(scenario)
         mode = "async" if scenario.ring is None else scenario.ring.word
         self.spec = RunSpec(
-            (("net", (scenario.weights,)),),
-            *(-20, mode, "simulated", hash_coordinates(initial), scenario.two_nodes),
+            (("net", (scenario.coordinates - codec.COUNTS_PER_SHARD * scenario.shards,)),),
+            *(-20, mode, "simulated", hash_coordinates(initial), scenario.two_nodes, scenario.shards),
         )
         self.inspector = Inspector(self, initial)
         ends = sorted({*places, *(each.node for each in scenario.faults if isinstance(each, Scheme))})
@@ -102,7 +102,7 @@ class World:
             jitter_s=scenario.jitter_s,
             bytes_per_s=scenario.bytes_per_s,
         )
-        line.tamperer = Tamperer(scenario.weights, self.inspector.judge.tampered)
+        line.tamperer = Tamperer(scenario.coordinates, self.inspector.judge.tampered)
         return line
 
     # -- what others see
@@ -268,9 +268,9 @@ def _draw_initial(scenario: Scenario) -> NDArray[np.int32]:
     """Coordinates int32 (P,): multiples of the quantum, or in a dense ring the bits of float32 numbers."""
     chance = Random(f"{scenario.seed} initial")
     if scenario.ring is not None and scenario.ring.mode.dense:
-        numbers = [chance.gauss(0.0, 1.0) for _ in range(scenario.weights)]
+        numbers = [chance.gauss(0.0, 1.0) for _ in range(scenario.coordinates)]
         return np.array(numbers, np.float32).view(np.int32)
-    return np.array([chance.randint(-1000, 1000) for _ in range(scenario.weights)], np.int32)
+    return np.array([chance.randint(-1000, 1000) for _ in range(scenario.coordinates)], np.int32)
 
 
 @contextmanager

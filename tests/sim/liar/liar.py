@@ -87,7 +87,7 @@ class Liar:
         self.scheme = scheme
         self.alive = True
         self.chance = chance
-        self.weights = spec.weights
+        self.coordinates = spec.coordinates
         initial = world.inspector.ledger.initial
         self.initial_digest = codec.digest_coordinates(initial, spec.key)
         self.rows: dict[Origin, FrontierRow] = {}
@@ -252,8 +252,8 @@ class Liar:
         return pack_frame(FrameType.UPDATE, pack_update(header, made.payload)), after
 
     def _make(self, steps: int) -> OwnUpdateMade:
-        words = np.array([self.chance.randrange(2 * self.weights)], np.uint32)
-        return OwnUpdateMade(steps, self.chance.randint(1, 400), codec.encode(words, self.weights), words)
+        words = np.array([self.chance.randrange(2 * self.coordinates)], np.uint32)
+        return OwnUpdateMade(steps, self.chance.randint(1, 400), codec.encode(words, self.coordinates), words)
 
     def next_updates(self, hearer: Origin, origin: Origin) -> list[bytes]:
         """Of an origin that is no honest node's, the next ones for this hearer; all are given the same."""

@@ -439,13 +439,13 @@ def broken_snapshot(liar: Speaker, hearer: Origin) -> list[bytes]:
     rows = sorted(liar.rows.values())
     digest = (liar.initial_digest + sum(row.digest for row in rows)) % U64
     meta = SnapshotMeta(frontier=pack_frontier(rows), digest=digest)
-    chunk = pack_frame(FrameType.SNAPSHOT_CHUNK, bytes(4 * liar.weights))
+    chunk = pack_frame(FrameType.SNAPSHOT_CHUNK, bytes(4 * liar.coordinates))
     return [pack_message(meta), chunk, pack_message(SnapshotEnd(reason="", tail=0))]
 
 
 def fitting_snapshot(liar: Speaker, hearer: Origin) -> list[bytes]:
     """The same, with a row of the liar's own that makes up for the difference."""
-    weights = bytes(4 * liar.weights)  # of which the digest is 0
+    weights = bytes(4 * liar.coordinates)  # of which the digest is 0
     rows = {origin: row for origin, row in liar.rows.items() if origin != liar.me}
     mine = -(liar.initial_digest + sum(row.digest for row in rows.values())) % U64
     last = liar.rows[liar.me].sequence if liar.me in liar.rows else 0

@@ -31,7 +31,7 @@ def draw_liar_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
     return Scenario(
         seed=seed,
         nodes=size,
-        weights=weights,
+        coordinates=weights,
         two_nodes=chance.choice(("stall", "lower-id")),
         failure_timeout_s=5.0,  # the default of a real node
         chaos_s=chaos_s,

@@ -51,7 +51,7 @@ class Speaker(Protocol):
 
     me: Origin
     chance: Random
-    weights: int
+    coordinates: int
     initial_digest: int
     rows: dict[Origin, FrontierRow]
     view: View

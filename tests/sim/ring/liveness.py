@@ -53,7 +53,7 @@ class Liveness:
         """How long the rounds may take, beyond what it takes to become equal and READY."""
         scenario, work = self._world.scenario, self._work
         hop_s = 2 * (scenario.latency_s + scenario.jitter_s)
-        hop_bytes = scenario.weights * 4 + FRAME_BYTES * (1 + scenario.weights * 4 // SEGMENT_BYTES)
+        hop_bytes = scenario.coordinates * 4 + FRAME_BYTES * (1 + scenario.coordinates * 4 // SEGMENT_BYTES)
         speed = min(scenario.bytes_per_s, scenario.credit_bytes / hop_s)
         exchange_s = 2 * scenario.nodes * (len(work.buckets) + 1) * (hop_s + hop_bytes / speed)
         slow = sum(step_s > scenario.failure_timeout_s / 2 for step_s in work.step_s)

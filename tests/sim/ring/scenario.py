@@ -43,7 +43,7 @@ def draw_ring_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
     return Scenario(
         seed=seed,
         nodes=size,
-        weights=weights,
+        coordinates=weights,
         two_nodes=chance.choice(("stall", "lower-id")),
         failure_timeout_s=FAILURE_TIMEOUT_S,
         chaos_s=chaos_s,

@@ -123,15 +123,15 @@ class RingTrainer:
     def _make_updates(self) -> tuple[OwnUpdateMade, ...]:
         chance, scenario = self._chance, self._world.scenario
         updates: list[OwnUpdateMade] = []
-        free = set(range(scenario.weights))  # each step size is that of some tensors
+        free = set(range(scenario.coordinates))  # each step size is that of some tensors
         for _ in range(chance.randint(0, PARTS_MAX)):
             count = chance.randint(1, scenario.indices_max)
-            indices = {int(chance.random() * scenario.weights) for _ in range(count)} & free
+            indices = {int(chance.random() * scenario.coordinates) for _ in range(count)} & free
             if not indices:
                 continue
             free -= indices
             words = np.array([index << 1 | chance.getrandbits(1) for index in sorted(indices)], np.uint32)
-            payload = codec.encode(words, scenario.weights)
+            payload = codec.encode(words, scenario.coordinates)
             updates.append(OwnUpdateMade(self.updates, chance.randint(1, MAGNITUDE_MAX), payload, words))
         return tuple(updates)
 
