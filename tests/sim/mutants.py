@@ -62,6 +62,10 @@ ANY_SEQUENCE: Final = (
 Mutant = tuple[Edit, ...]
 MUTANTS: Final[dict[str, Mutant]] = {
     # applying
+    "shard-counts-refused": (Edit(receive, "Receiver.update", "spec.coordinates", "spec.weights"),),
+    "shard-counts-not-in-snapshots": (
+        Edit(snapshot_fetch, "SnapshotFetch.begin", "spec.coordinates", "spec.weights"),
+    ),
     "duplicates-applied": (
         Edit(receive, "Receiver.update", "if header.sequence <= applied:", "if False:"),
         UNCHECKED_DIGEST,
