@@ -94,7 +94,7 @@ def test_a_list_is_read_again_on_sighup_and_a_bad_one_changes_nothing_and_an_equ
         until(second.finished, "the second has trained as well")
         assert first.linked() == {"b"}
         assert len(assert_replicas_identical(daemons)) == 2
-        clash = "takes share 0/2 of the data, and so does this node"  # each list begins with its own node
+        clash = "has rank 0/2, and so has this node"  # each list begins with its own node
         assert [f"b {clash}" in alarm for alarm in alarms(first)] == [True]
         assert [f"a {clash}" in alarm for alarm in alarms(second)] == [True]
         assert second.stop() == 0

@@ -48,7 +48,7 @@ def _task() -> str:
         The task is 30 minutes of speech, tested on six minutes of other voices. The recipe is
         [examples/strom2015](../../examples/strom2015/README.md): pre-training layer by layer on
         {100 * Pretraining.part:g} % of the samples, {PAPER.epochs} epochs for all nodes together,
-        mini-batches of {PAPER.batch}, the first {100 * PAPER.gentle_start:g} % of the samples on one node,
+        mini-batches of {PAPER.batch}, the first {100 * PAPER.warm_start:g} % of the samples on one node,
         the rate {PAPER.learning_rate:g} for {PAPER.hold_epochs:g} epochs, and then half of it after every
         {PAPER.halve_every_epochs:g} epochs.
         """)

@@ -136,7 +136,7 @@ def node(
         zeroconf=zeroconf,
         bootstrap_expect=bootstrap_expect,
         advertise=_parse_advertised(advertise, address.port),
-        share=None if rank is None else parse_rank(rank),
+        rank=None if rank is None else parse_rank(rank),
         listen=address,
         state=state or default_state_directory(),
         control=control,

@@ -118,15 +118,15 @@ def clip(words: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """`shares` that are whole; the last one held `changes` of the weights, or an array; how far the next one
-    is `begun`. `changes_counted`: how many of shard counts (shard_counts.py) went with updates.
+    """`contributions` that are whole; the last one held `changes` of the weights, or an array; how far the
+    next one is `begun`. `changes_counted`: how many of shard counts (shard_counts.py) went with updates.
     """
 
-    shares: int = 0
+    contributions: int = 0
     changes: bool = False
     begun: Begun = NOTHING_BEGUN
     changes_counted: int = 0
 
-    def share(self, *, changes: bool) -> Given:
+    def contribute(self, *, changes: bool) -> Given:
         """Return the progress after one more whole contribution."""
-        return Given(self.shares + 1, changes, changes_counted=self.changes_counted)
+        return Given(self.contributions + 1, changes, changes_counted=self.changes_counted)

@@ -241,9 +241,9 @@ class Compute(Protocol):
     def add(self, sums: NDArray[np.float32], factor: np.float32) -> None:
         """Apply a dense round: weights += sums * factor, each product and each sum rounded to float32."""
 
-    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Named:
+    def place_contributions(self, contributions: Mapping[str, NDArray[np.float32]]) -> Named:
         """Return, in a dense ring, arrays to write a contribution to, by tensor; the daemon reads it from
-        `shares`.
+        `contributions`.
         """
 
     def fetch_share(self, name: str) -> None:
@@ -414,9 +414,11 @@ class HostCompute:
                 piece = self._replica[begin : begin + ADDED_NUMBERS]
                 piece += sums[begin : begin + piece.size] * factor
 
-    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Mapping[str, NDArray[np.float32]]:
-        """Return `shares`: a contribution is written where the daemon reads it."""
-        return shares
+    def place_contributions(
+        self, contributions: Mapping[str, NDArray[np.float32]]
+    ) -> Mapping[str, NDArray[np.float32]]:
+        """Return `contributions`: a contribution is written where the daemon reads it."""
+        return contributions
 
     def fetch_share(self, name: str) -> None:
         """Do nothing: a contribution in host memory needs no copy."""

@@ -1,8 +1,8 @@
 """A trainer's part in the rounds of a dense ring: its contributions, and what becomes of the sums.
 
-The numbers lie in memory shared with the daemon: `shares` is this trainer's from a round's opening until it
-gives its share; the sums of a round are read until then. The daemon's replica does the same to its weights
-(core), multiply then add in float32, so that both have the same bits.
+The numbers lie in memory shared with the daemon: `contributions` is this trainer's from a round's opening
+until it gives its contribution; the sums of a round are read until then. The daemon's replica does the same
+to its weights (core), multiply then add in float32, so that both have the same bits.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class DenseRounds:
         self._compute = compute
         self._plan = BucketPlan(tensors)
         self._limit = FLOAT16_MAX if half else float(np.finfo(np.float32).max)
-        self._flat = memory.shares[: self._plan.weights]
-        self._shares = cut(self._flat, tensors)
+        self._flat = memory.contributions[: self._plan.weights]
+        self._contributions = cut(self._flat, tensors)
         self.proposed: Mapping[str, NDArray[np.float32]] = MappingProxyType(
-            compute.place_shares(self._shares)
+            compute.place_contributions(self._contributions)
         )
-        self._applied = 0  # shares whose rounds are in the weights
+        self._applied = 0  # contributions whose rounds are in the weights
 
     @property
     def begun(self) -> bool:
@@ -65,11 +65,11 @@ class DenseRounds:
     def pending(self) -> bool:
         """Return whether a contribution of changes is given whole whose round is not in the weights yet."""
         given = self._memory.mark
-        return given.changes and given.shares > self._applied
+        return given.changes and given.contributions > self._applied
 
     def begin(self, name: str) -> None:
-        """Begin a tensor, whose part of `shares` is whole; TrainerError, with nothing changed, if it cannot
-        be.
+        """Begin a tensor, whose part of `contributions` is whole; TrainerError, with nothing changed, if it
+        cannot be.
         """
         given = self._memory.mark
         if name not in self.proposed:
@@ -78,7 +78,7 @@ class DenseRounds:
         if name in given.begun.tensors:
             raise TrainerError(f"tensor {name!r} is begun already: end its mini-batch with allreduce_wait()")
         self._compute.fetch_share(name)
-        self._check(self._shares[name].reshape(-1), f"proposed[{name!r}]", advice=ADVICE)
+        self._check(self._contributions[name].reshape(-1), f"proposed[{name!r}]", advice=ADVICE)
         begun, buckets = self._plan.begin(given.begun, name)
         if len(begun.tensors) == len(self.proposed):
             self._give_rest()
@@ -114,7 +114,7 @@ class DenseRounds:
 
     def settle(self) -> None:
         """Note that the weights hold all rounds that are complete."""
-        self._applied = self._memory.mark.shares
+        self._applied = self._memory.mark.contributions
 
     def take(self, add: Callable[[NDArray[np.float32], np.float32], None]) -> int:
         """Complete the round of the last contribution: `add(sums, factor)` it, unless that is done or it was
@@ -153,7 +153,7 @@ class DenseRounds:
                 self._check(piece, "the array")
             if not in_place:
                 arrays[: piece.size] = piece
-            given = self._memory.mark.share(changes=False)
+            given = self._memory.mark.contribute(changes=False)
             self._write([_pack(self._memory.steps, ARRAY, (0, count), clip(name), shape)], given)
             if not self._waiting.until_open(grace_s=GRACE_S):
                 raise TrainerError("allreduce is not done: the daemon asks this trainer to end")
@@ -231,7 +231,7 @@ class DenseRounds:
 
     def _give_rest(self) -> None:
         given = self._memory.mark
-        self._publish(self._plan.rest(given.begun), given.share(changes=True), ends=True)
+        self._publish(self._plan.rest(given.begun), given.contribute(changes=True), ends=True)
 
     def _publish(self, buckets: Sequence[Range], given: Given, *, ends: bool) -> None:
         steps = self._memory.steps + 1

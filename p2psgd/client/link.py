@@ -130,7 +130,7 @@ class Link:
         self.node_id = answer.node_id
         self._coordinates = answer.coordinates
         self.residual_age = answer.residual_age
-        self._share = answer.share
+        self._rank = answer.rank
         self.peer_steps = dict(answer.peer_steps)
 
     def __enter__(self) -> Self:
@@ -162,12 +162,12 @@ class Link:
         return self._known_share()[1]
 
     def _known_share(self) -> tuple[int, int]:
-        if self._share is None:
+        if self._rank is None:
             raise TrainerError(
                 "this node does not know its rank: start it with p2psgd node --rank i/n, such as 0/3 on the"
                 " first of three, or name all nodes, itself too, in its --peers"
             )
-        return self._share
+        return self._rank
 
     @property
     def steps(self) -> int:
@@ -296,7 +296,7 @@ class Link:
             counted, given = self._count_shards(steps, entries)
         elif self.mode.ring:
             entries.append(layout.OUTBOX_ENTRY.pack(steps, 0, 0))
-            given = memory.mark.share(changes=True)
+            given = memory.mark.contribute(changes=True)
         if self._waiting.says_it_waits or not memory.has_room(entries):
             self._waiting.until_room(entries)
         self._exact = False
@@ -336,8 +336,8 @@ class Link:
 
     # -- rounds
     #
-    # What a link offers in ring mode beside `receive` and `send`: empty shares, and the parts of a dense
-    # share.
+    # What a link offers in ring mode beside `receive` and `send`: empty contributions, and the parts
+    # of a dense one.
     # All of them are calls between two rounds, or inside one that was opened for this trainer.
 
     @property
@@ -369,7 +369,7 @@ class Link:
             memory = self._memory
             entries = [layout.OUTBOX_ENTRY.pack(memory.steps, 0, 0)]
             self._waiting.until_room(entries)
-            memory.publish(entries, memory.mark.share(changes=True), ends=False)
+            memory.publish(entries, memory.mark.contribute(changes=True), ends=False)
         return 0
 
     @property
@@ -695,7 +695,7 @@ class Link:
         return applied
 
     def _follow(self) -> int:
-        """Bring the weights up to date with what has come; how many updates, or shares of a dense round."""
+        """Bring the weights up to date; return how many updates, or contributions to a dense round, came."""
         if self._memory.reload_wanted or not self._exact:
             self._reload()
         return self._take_in()

@@ -39,8 +39,8 @@ class Waiting:
 
     @property
     def is_open(self) -> bool:
-        """A round is open that this trainer has not given its share to."""
-        return self._memory.rounds_opened > self._memory.mark.shares
+        """A round is open that this trainer has not contributed to."""
+        return self._memory.rounds_opened > self._memory.mark.contributions
 
     def until_open(self, *, grace_s: float = 0.0, timeout_s: float = math.inf) -> bool:
         """Wait until that is so; False once `timeout_s` are over, or `grace_s` and the daemon asks for the

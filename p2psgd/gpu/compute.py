@@ -41,7 +41,7 @@ class DeviceCompute:
             self._residual = DeviceResidual(answer, memory, kernels, copy_s=copy_s)
         self._found: list[tuple[PassResult, Any]] = []  # of the last pass
         self._registered: list[Registered] = []
-        self._shares: Mapping[str, NDArray[np.float32]] = {}
+        self._contributions: Mapping[str, NDArray[np.float32]] = {}
         self._proposed: dict[str, Any] = {}
 
     @property
@@ -99,13 +99,13 @@ class DeviceCompute:
         """Apply a dense round."""
         self._copy.add(sums, factor)
 
-    def place_shares(self, shares: Mapping[str, NDArray[np.float32]]) -> Named:
+    def place_contributions(self, contributions: Mapping[str, NDArray[np.float32]]) -> Named:
         """Return arrays on the device for a contribution, which is written there and fetched tensor by
         tensor.
         """
-        self._shares = shares
+        self._contributions = contributions
         self._registered = [
-            Registered(self._memory.shares),
+            Registered(self._memory.contributions),
             Registered(self._memory.sums, read_only=True),
         ]
         self._proposed = cut(cupy.zeros_like(self.weights), self._answer.tensors)
@@ -113,7 +113,7 @@ class DeviceCompute:
 
     def fetch_share(self, name: str) -> None:
         """Copy a tensor of the contribution to where the daemon reads it."""
-        self._proposed[name].get(out=self._shares[name])
+        self._proposed[name].get(out=self._contributions[name])
 
     def fetch_delta(self, delta: Any) -> NDArray[Any]:
         """Return a copy on the host."""

@@ -160,7 +160,7 @@ class ControlClient:
                 fields, refusal = parse_answer(datagram.data, lists=lists)
                 if refusal is not None:
                     if self._has_ended():
-                        self._keep_last_words(refusal, share=rejects_contribution(datagram.data))
+                        self._keep_last_words(refusal, contribution=rejects_contribution(datagram.data))
                     raise UsageError(refusal)
                 words = check_answer(WaitAnswer, fields).waits if on_wait and "waits" in fields else ""
             except P2psgdError:
@@ -209,13 +209,13 @@ class ControlClient:
         close_descriptors(datagram.descriptors)
         _, words = parse_answer(datagram.data) if datagram.data else ({}, None)
         if words is not None:
-            self._keep_last_words(words, share=rejects_contribution(datagram.data))
+            self._keep_last_words(words, contribution=rejects_contribution(datagram.data))
         raise self._gone()
 
-    def _keep_last_words(self, words: str, *, share: bool) -> None:
+    def _keep_last_words(self, words: str, *, contribution: bool) -> None:
         """Keep the daemon's reason for closing; every later request raises it."""
         lost = f"the daemon at {self.path} closed this connection: {words}"
-        self._closed = TrainerError(words) if share else DaemonLost(lost)
+        self._closed = TrainerError(words) if contribution else DaemonLost(lost)
 
     def _gone(self) -> TrainerError:
         """Return the error to raise for a connection that the daemon has closed."""

@@ -16,7 +16,7 @@ from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import BUCKETS_MAX
 
 # steps, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
-# closes the node's share of a round.
+# closes the node's contribution to a round.
 OUTBOX_ENTRY = struct.Struct("<QII")
 # In a dense ring: steps, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
 BUCKET_ENTRY = struct.Struct("<QIIII")

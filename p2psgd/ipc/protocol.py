@@ -296,13 +296,13 @@ class AttachAnswer(Strict):
     """Carries everything that a trainer must know.
 
     With it come [replica, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
-    [shares, sums], and at last the state that the script kept (script_state.py) if there is one.
+    [contributions, sums], and at last the state that the script kept (script_state.py) if there is one.
     """
 
     generation: Annotated[int, Field(ge=1, le=2**32 - 1)]
     node: str
     node_id: U64
-    share: tuple[int, int] | None
+    rank: tuple[int, int] | None
     weights: Annotated[int, Field(ge=1)]
     shards: Count
     quantum_log2: int
@@ -335,18 +335,18 @@ def pack_answer(fields: Fields) -> bytes:
     return datagram
 
 
-def pack_refusal(words: str, *, share: bool = False) -> bytes:
+def pack_refusal(words: str, *, contribution: bool = False) -> bytes:
     """Return the datagram that refuses a request, or the last words before the daemon closes a connection;
-    `share`: because of the trainer's contribution to a round.
+    `contribution`: because of the trainer's contribution to a round.
     """
     fields = {"ok": False, "error": words[:ERROR_CHARACTERS_MAX]}
-    refusal: bytes = msgpack.packb({**fields, "share": True} if share else fields)
+    refusal: bytes = msgpack.packb({**fields, "contribution": True} if contribution else fields)
     return refusal
 
 
 def rejects_contribution(datagram: bytes) -> bool:
     """Return whether the daemon closed because of the trainer's contribution to a round."""
-    return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("share") is True
+    return unpack_datagram(datagram, bytes_max=ANSWER_BYTES_MAX).get("contribution") is True
 
 
 def parse_answer(datagram: bytes, *, lists: bool = False) -> tuple[Fields, str | None]:

@@ -178,10 +178,12 @@ class Counter(enum.IntEnum):
     STOPPING = 48  # daemon writes: 1 once the trainer should stop after its mini-batch
     GENERATION = 56  # daemon writes once: which attachment this page belongs to
     STATE_WANTED = 64  # daemon writes: while it wants the trainer's state, how often it has; else 0
-    ROUNDS_OPENED = 72  # daemon writes, ring mode: how often this trainer was allowed to give a share
-    CONTRIBUTORS = 80  # daemon writes, before it: nodes with a share in the round before
+    ROUNDS_OPENED = 72  # daemon writes, ring mode: how often this trainer was allowed to contribute
+    CONTRIBUTORS = 80  # daemon writes, before it: nodes that contributed to the round before
     SUMS = 88  # daemon writes, before it: which half of the sums has that round's, 0 or 1
-    ADDING_US = 96  # daemon writes, before it: time spent on adding up shares since the trainer attached,
+    ADDING_US = (
+        96  # daemon writes, before it: time spent on adding up contributions since the trainer attached,
+    )
     SENDING_US = 104  # and on handing frames of rounds to the network, microseconds
     ROUND = 112  # daemon writes, before it: the number of the round that it opens
     RESIDUAL_COPY = 120  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)

@@ -134,7 +134,7 @@ def _check_sealed(descriptor: int, what: str) -> None:
 
 
 # ----------------------------------------------------------------------------
-# The memory of a dense ring that a node's daemon and its trainers share: shares and sums (core's
+# The memory of a dense ring that a node's daemon and its trainers share: contributions and sums (core's
 # DenseMemory).
 #
 # Two sealed memfds, made by the daemon when the run is known. They outlive trainers: a share that was given
@@ -142,19 +142,19 @@ def _check_sealed(descriptor: int, what: str) -> None:
 
 
 class DenseSegments:
-    """`shares` and `arrays` float32 (M,), in one segment, and `sums` float32 (2, M), as the daemon sees them;
-    `descriptors` of both.
+    """`contributions` and `arrays` float32 (M,), in one segment, and `sums` float32 (2, M), as the daemon
+    sees them; `descriptors` of both.
     """
 
     def __init__(self, weights: int) -> None:
         numbers = dense_numbers(weights)
         self.descriptors: list[int] = []
         try:
-            for name in ("shares", "sums"):
+            for name in ("contributions", "sums"):
                 self.descriptors.append(create_segment(f"p2psgd-{name}", 4 * 2 * numbers))
-            shares, sums = self.descriptors
-            given = map_segment(shares, np.float32, 2 * numbers, Access.READ)
-            self.shares, self.arrays = given.reshape(2, numbers)
+            contributions, sums = self.descriptors
+            given = map_segment(contributions, np.float32, 2 * numbers, Access.READ)
+            self.contributions, self.arrays = given.reshape(2, numbers)
             self.sums = map_segment(sums, np.float32, 2 * numbers, Access.WRITE).reshape(2, numbers)
         except BaseException:
             self.close()

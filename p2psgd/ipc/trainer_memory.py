@@ -45,9 +45,10 @@ from p2psgd.wire.update import OwnUpdateMade
 # ----------------------------------------------------------------------------
 # What a trainer may write into its outbox, by the run's mode, and the checks that it must pass.
 #
-# In async mode an entry is an update. In a sparse ring a closing entry ends the node's share of a round, and
-# only whole shares come out of here. In a dense ring an entry says that a bucket of the shares is whole. A
-# trainer may only give to a round that was opened for it. Whatever else lies there is a TrainerError.
+# In async mode an entry is an update. In a sparse ring a closing entry ends the node's contribution to a
+# round, and only whole contributions come out of here. In a dense ring an entry says that a bucket of the
+# contribution is whole. A trainer may only give to a round that was opened for it. Whatever else lies there
+# is a TrainerError.
 
 
 STEPS_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from using up 64 bits
@@ -74,7 +75,7 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
     """Make the checks of outbox entries for a trainer that goes on after `steps`."""
     if mode.dense:
         return Buckets(coordinates, steps)
-    return Shares(coordinates, steps) if mode.ring else Updates(coordinates, steps)
+    return Contributions(coordinates, steps) if mode.ring else Updates(coordinates, steps)
 
 
 def check_steps(steps: int, first: int, before: int) -> None:
@@ -116,7 +117,7 @@ def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
     return OwnUpdateMade(steps, magnitude, payload, words)
 
 
-class Shares:
+class Contributions:
     """Entries of a sparse ring: the contributions to its rounds."""
 
     def __init__(self, coordinates: int, steps: int) -> None:
@@ -131,7 +132,7 @@ class Shares:
 
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
-            raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
+            raise TrainerError(f"a contribution to a round that is not open: {self.opened} were opened")
         steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
         if self._updates:
             first = before = self._updates[0].steps
@@ -140,14 +141,16 @@ class Shares:
         else:
             check_steps(steps, self.steps + bool(count), self.steps)
         if magnitude == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
-            share = ContributionMade(steps, tuple(self._updates))
+            made = ContributionMade(steps, tuple(self._updates))
             self._updates, self._indices, self.half = [], 0, False
             self._given += 1
             self.steps = steps
-            return share
+            return made
         update = check_update(entry, self._coordinates)
         if len(self._updates) == TENSORS_MAX or self._indices + count > self._indices_max:
-            raise TrainerError(f"a share of more than {TENSORS_MAX} updates or {self._indices_max} indices")
+            raise TrainerError(
+                f"a contribution of more than {TENSORS_MAX} updates or {self._indices_max} indices"
+            )
         self._updates.append(update)
         self._indices += count
         self.half = True
@@ -170,7 +173,7 @@ class Buckets:
 
     def check(self, entry: bytes) -> BucketContributed:
         if self._given >= self.opened:
-            raise TrainerError(f"a share of a round that is not open: {self.opened} were opened")
+            raise TrainerError(f"a contribution to a round that is not open: {self.opened} were opened")
         steps, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
         check_steps(steps, self.steps + (kind == CHANGES), self.steps)
         words = entry[layout.BUCKET_ENTRY.size :]
@@ -413,11 +416,11 @@ class TrainerMemory(Generic[Mark]):
     """Residual, rings, counters and wake-ups as `answer` describes them.
 
     `mark` is whatever the caller wants to know of what it has published so far: a publication brings a new
-    one, which holds from the very store that publishes. `shares` and `arrays` float32 (M,) and `sums` float32
-    (2, M) are those of a dense ring, else empty.
+    one, which holds from the very store that publishes. `contributions` and `arrays` float32 (M,) and `sums`
+    float32 (2, M) are those of a dense ring, else empty.
 
-    `memories` are descriptors [residual, inbox, outbox, counters], then those of shares and sums, needed only
-    by this call; `wake_trainer` and `wake_daemon` belong to this object.
+    `memories` are descriptors [residual, inbox, outbox, counters], then those of contributions and sums,
+    needed only by this call; `wake_trainer` and `wake_daemon` belong to this object.
     """
 
     def __init__(
@@ -430,7 +433,7 @@ class TrainerMemory(Generic[Mark]):
     ) -> None:
         residual, inbox, outbox, counters, *dense = memories
         self._marks = (0, mark, mark)  # where the last publication ends, from there on, before
-        (self.shares, self.arrays), self.sums = _map_dense(answer.weights, dense)
+        (self.contributions, self.arrays), self.sums = _map_dense(answer.weights, dense)
         parts = map_segment(residual, np.float32, layout.RESIDUAL_PARTS * answer.weights, Access.WRITE)
         *self._halves, self._kept = parts.reshape(layout.RESIDUAL_PARTS, answer.weights)
         self._counters = Counters(map_segment(counters, np.uint64, COUNTERS_WORDS, Access.WRITE))
@@ -578,7 +581,7 @@ class TrainerMemory(Generic[Mark]):
         """Copy the residual (P,) to where the daemon looks for it when it is sent a state; a dense ring has
         none.
         """
-        if not self.shares.size:
+        if not self.contributions.size:
             self._kept[:] = residual
 
     def has_room(self, entries: Sequence[bytes]) -> bool:
@@ -639,9 +642,9 @@ def _map_dense(weights: int, descriptors: Sequence[int]) -> tuple[NDArray[np.flo
     """
     if not descriptors:
         return np.empty((2, 0), np.float32), np.empty((2, 0), np.float32)
-    shares, sums = descriptors
+    contributions, sums = descriptors
     numbers = layout.dense_numbers(weights)
     return (
-        map_segment(shares, np.float32, 2 * numbers, Access.WRITE).reshape(2, numbers),
+        map_segment(contributions, np.float32, 2 * numbers, Access.WRITE).reshape(2, numbers),
         map_segment(sums, np.float32, 2 * numbers, Access.READ).reshape(2, numbers),
     )

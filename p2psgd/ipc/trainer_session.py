@@ -106,7 +106,7 @@ class SessionHost(Protocol):
     name: str  # of the node,
     node_id: int  # and its id
 
-    def share(self) -> tuple[int, int] | None:
+    def rank(self) -> tuple[int, int] | None:
         """Return the part i of n of the data that this node's trainer takes, if it was given one."""
 
     def run(self) -> RunProposal | None:
@@ -423,7 +423,7 @@ class TrainerSession(Lifecycle[SessionState]):
             "generation": self._generation + 1,
             "node": self._host.name,
             "node_id": self._host.node_id,
-            "share": self._host.share(),
+            "rank": self._host.rank(),
             "weights": run.weights,
             "shards": run.shards,
             "quantum_log2": run.quantum_log2,
@@ -561,7 +561,7 @@ class TrainerSession(Lifecycle[SessionState]):
     def _end_refused(self, connection: Connection | None, words: str) -> None:
         if connection is not None and connection is self.connection:
             self._refused += 1
-            farewell = pack_refusal(words, share=True)
+            farewell = pack_refusal(words, contribution=True)
             self._let_go(finished=False, words=f"gave what does not fit: {words}", farewell=farewell)
 
     # -- the replica as a whole

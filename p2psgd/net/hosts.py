@@ -47,7 +47,7 @@ class Hosts:
     """
 
     peers: tuple[Address, ...]
-    share: tuple[int, int] | None
+    rank: tuple[int, int] | None
     near_misses: tuple[Address, ...] = ()
     counts: Mapping[Address, int] = field(default_factory=dict, compare=False)
     several: tuple[Address, ...] = ()
@@ -107,7 +107,7 @@ async def find_hosts(
         log.warning("%s names no host: this node dials nobody, and trains alone unless others dial it", path)
     own = (listening,) if advertised is None else (listening, advertised)
     hosts = await split_own(addresses, *own, timeout_s=timeout_s)
-    if hosts.share is not None:
+    if hosts.rank is not None:
         log.info("%s names this node itself: that line is skipped", path)
     for address in hosts.several:
         log.info("%s: %s stands for %s", path, address, f"{hosts.counts.get(address, 0)} other hosts")
@@ -149,8 +149,8 @@ async def split_own(addresses: tuple[Address, ...], *own: Address, timeout_s: fl
         near = tuple(line.address for line in lines if line.here and not is_loopback(line.address))
         return Hosts(peers, None, () if several else near, counts, several, own_names)
     # Two lines may both be ours (a name and its address): the node counts once.
-    share = None if several else (owned.index(True), len(peers) + 1)
-    return Hosts(peers, share, (), counts, several, own_names)
+    rank = None if several else (owned.index(True), len(peers) + 1)
+    return Hosts(peers, rank, (), counts, several, own_names)
 
 
 @dataclass(frozen=True)

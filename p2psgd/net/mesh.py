@@ -81,7 +81,7 @@ class Link:
 
     peer: Origin
     name: str
-    share: str  # of the data, as it says
+    rank: str  # as it says: i/n, or ""
     connection: Connection
     since: float
     closed: asyncio.Future[None]

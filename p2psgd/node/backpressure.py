@@ -156,7 +156,7 @@ class Backpressure:
         """Let the trainer go on, or hold it up."""
         self.congested = not self.draining and self._replica.congested(self._now())
         waits = not self.draining and self.held_up
-        # in a ring the trainer gives one share at a time, and waits until the round is complete
+        # in a ring the trainer contributes to one round at a time, and waits until the round is complete
         self._trainer.pause_outbox(paused=not self._ring and (self.congested or waits))
         self.stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):

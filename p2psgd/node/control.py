@@ -134,12 +134,12 @@ class NodeControl:
 
     # -- ControlHost: the trainer
 
-    def share(self) -> tuple[int, int] | None:
+    def rank(self) -> tuple[int, int] | None:
         hosts = self._node.hosts
-        if self._node.options.share is not None:
-            return self._node.options.share
+        if self._node.options.rank is not None:
+            return self._node.options.rank
         alone = not hosts.peers and self._node.options.bootstrap_expect_of(0) == 1
-        return (0, 1) if alone else hosts.share if hosts.peers else None
+        return (0, 1) if alone else hosts.rank if hosts.peers else None
 
     def outbox_taken(self, taken: Sequence[Given]) -> None:
         run, count = self._known_run(), self._node.compression.count

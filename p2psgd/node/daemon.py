@@ -176,7 +176,7 @@ class Node:
             options=self.options,
             identity=self.identity,
             others=self.hosts.others,
-            share=self._control.share(),
+            rank=self._control.rank(),
             listen=self.listen,
             node_log=self.node_log,
             compression=self.compression,
@@ -250,7 +250,7 @@ class Node:
                 self.node_log.events.write("reload", words)
                 continue
             words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
-            self.hosts = replace(hosts, share=self.hosts.share)
+            self.hosts = replace(hosts, rank=self.hosts.rank)
             if self.run is not None:
                 self.run.mesh.dialer.follow(hosts.lines, hosts.counts)
             self.node_log.note("reload", words)

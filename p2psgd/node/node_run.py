@@ -33,7 +33,7 @@ from p2psgd.net.rejections import Rejections
 from p2psgd.net.tls import Credentials
 from p2psgd.node.disk import NodeDisk
 from p2psgd.node.options import NodeOptions
-from p2psgd.node.peers import NodePeers, Shares
+from p2psgd.node.peers import NodePeers, Ranks
 from p2psgd.node.recovery import RecoveredRun
 from p2psgd.node.run import Decider, Network, RoundCosts, Run
 from p2psgd.observe.compression import OwnCompression
@@ -97,7 +97,7 @@ class NodeRun(Run):
         options: NodeOptions,
         identity: Identity,
         others: int,
-        share: tuple[int, int] | None,
+        rank: tuple[int, int] | None,
         listen: Address,
         node_log: NodeLog,
         compression: OwnCompression,
@@ -109,7 +109,7 @@ class NodeRun(Run):
         incarnations_left: int,
     ) -> None:
         """Make the replica, the mesh and the disk. `others`: nodes beside this one that its list names;
-        `share`: (i, n) of the data, if it is known; `now`: seconds in which this process has run;
+        `rank`: (i, n), if it is known; `now`: seconds in which this process has run;
         `begin_again`, `incarnations_left`: see `Rejections`. UsageError if the state directory cannot be
         written to, or this version does not know the run's mode.
         """
@@ -138,7 +138,7 @@ class NodeRun(Run):
             names={**opened.names, me.node: identity.name},
         )
         node_log.events.names = replica.names.get
-        greeting = make_hello(spec, me, identity.name, share)
+        greeting = make_hello(spec, me, identity.name, rank)
         self.mesh = Mesh(self, greeting, spec.coordinates, options.failure_timeout_s, now, credentials)
         watch = Stopwatch(replica, self.mesh)
         super().__init__(
@@ -161,7 +161,7 @@ class NodeRun(Run):
         )
         session.handle = self.handle
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, node_log=node_log)
-        self._shares = Shares(greeting.rank, node_log)
+        self._ranks = Ranks(greeting.rank, node_log)
         self.rejections = Rejections(
             options.failure_timeout_s,
             incarnation=me.incarnation,
@@ -211,7 +211,7 @@ class NodeRun(Run):
         self.rejections.linked()
         super().link_opened(peer, name)
         self.peers.exchange.link_opened(peer)
-        self._shares.link_opened(peer.node, name, self.mesh.links[peer.node].share)
+        self._ranks.link_opened(peer.node, name, self.mesh.links[peer.node].rank)
         address = self.mesh.news[peer.node].address
         self._node_log.note("link", f"linked with {name} at {address}", peer.node)  # whose name is known now
 
@@ -220,7 +220,7 @@ class NodeRun(Run):
         self.peers.exchange.link_opened(peer)
 
     def link_closed(self, peer: Origin, words: str) -> None:
-        self._shares.link_closed(peer.node)
+        self._ranks.link_closed(peer.node)
         self.peers.exchange.link_closed(peer)
         super().link_closed(peer, words)
 
@@ -246,7 +246,7 @@ def share_memory(spec: RunSpec, session: TrainerSession) -> DenseMemory:
     """Make the memory of a dense ring, which all trainers of the node share."""
     segments = DenseSegments(spec.weights)
     session.dense = segments
-    return DenseMemory(segments.shares, segments.arrays, segments.sums)
+    return DenseMemory(segments.contributions, segments.arrays, segments.sums)
 
 
 def _make_store(options: NodeOptions) -> FrameFile:

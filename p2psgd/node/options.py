@@ -14,7 +14,7 @@ class NodeOptions:
     `control`: the control socket, if not in the state directory; `control_group`: id of the group that may
     use it. `tls`: the TLS directory; without one a node listens on loopback only, unless
     `insecure_plaintext`. `bootstrap_expect`: how many nodes bootstrap the run, if not those of the list;
-    `advertise`: where others dial this node instead; `share`: (i, n), of the data, if not by the place in the
+    `advertise`: where others dial this node instead; `rank`: (i, n), if not by the place in the
     list.
     """
 
@@ -28,7 +28,7 @@ class NodeOptions:
     insecure_plaintext: bool = False
     bootstrap_expect: int | None = None
     advertise: Address | None = None
-    share: tuple[int, int] | None = None
+    rank: tuple[int, int] | None = None
     zeroconf: bool = False
     trainer: str | None = None
     http: Address | None = None

@@ -152,24 +152,24 @@ class NodePeers:
 # Two nodes that take the same part of the data: their replicas stay alike, so nothing else would show it.
 
 
-class Shares:
+class Ranks:
     """The ranks of one node and those it is linked with; "" stands for one that is not known."""
 
     def __init__(self, own: str, node_log: NodeLog) -> None:
         self._own, self._node_log = own, node_log
-        self._told: dict[int, str] = {}  # the alarm for each linked node that takes the same share
+        self._alarms: dict[int, str] = {}  # the alarm for each linked node that has the same rank
 
-    def link_opened(self, node: int, name: str, share: str) -> None:
+    def link_opened(self, node: int, name: str, rank: str) -> None:
         """Raise an alarm if that node has this one's rank."""
-        if not share or share != self._own:
+        if not rank or rank != self._own:
             return
-        self._told[node] = words = (
-            f"{name} takes share {share} of the data, and so does this node: both train on the same samples;"
+        self._alarms[node] = message = (
+            f"{name} has rank {rank}, and so has this node: both train on the same samples;"
             " give all nodes their list of peers in the same order, or each its own --rank"
         )
-        self._node_log.alarm(words, node)
+        self._node_log.alarm(message, node)
 
     def link_closed(self, node: int) -> None:
         """Clear the alarm about a node."""
-        if words := self._told.pop(node, ""):
-            self._node_log.settle(words)
+        if message := self._alarms.pop(node, ""):
+            self._node_log.settle(message)

@@ -32,7 +32,7 @@ class NodeState(StrEnum):
     WAITING = "waiting for a trainer"
     JOINING = "joining"  # its trainer waits until the replica is complete
     TRAINING = "training"
-    RING_WAITING = "waiting for the ring"  # its trainer has given its share, and the round has not all others
+    RING_WAITING = "waiting for the ring"  # its trainer has contributed, and the round has not all others
     SERVING = "serving"  # its trainer has finished
     DRAINING = "draining"  # it stops, once its updates are acknowledged
     LOST = "lost"  # its daemon has ended or is given up; `waits` says why
@@ -323,7 +323,7 @@ class RingStatus(Part):
     generation: int = Field(0, description="of this view; 0: none yet")
     running: bool = False
     active: bool = Field(False, description="this node has a trainer that takes part")
-    contributed: bool = Field(False, description="it has given its share of the round under way")
+    contributed: bool = Field(False, description="it has contributed to the round under way")
     waiting_for: str = ""
     since_s: Tenths = Field(0.0, description="since the last round, or since the generation began or ended")
 

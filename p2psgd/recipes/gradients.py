@@ -188,9 +188,7 @@ def check_loss(loss: float, recipe: Recipe, *, steps: int, tau: float | None) ->
     raise UsageError(
         f"training diverged: the loss is {loss} after {steps} steps "
         f"with learning_rate = {recipe.learning_rate:g}{threshold}: "
-        + (
-            "try a lower one" if tau is None else "try a lower learning_rate or tau, or a longer gentle_start"
-        ),
+        + ("try a lower one" if tau is None else "try a lower learning_rate or tau, or a longer warm_start"),
         ExitCode.FAILED,
     )
 

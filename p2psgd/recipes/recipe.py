@@ -105,7 +105,7 @@ class Recipe(BaseModel):
     halve_every_epochs: float = Field(
         default=1.0, ge=0.01, le=10_000, description="a number from 0.01 to 10000"
     )
-    gentle_start: float = Field(
+    warm_start: float = Field(
         default=0.1,
         ge=0,
         le=0.5,
@@ -140,7 +140,7 @@ class Recipe(BaseModel):
         """
         if self._mode_told or not self.run.trains.dense:
             return ""
-        words = {"tau": self.tau, "density": self.density, "gentle_start": self.gentle_start}
+        words = {"tau": self.tau, "density": self.density, "warm_start": self.warm_start}
         idle = [key for key, value in words.items() if value]
         return (
             f"recipe {self.name}: {' and '.join(idle)} mean nothing in a dense ring: "

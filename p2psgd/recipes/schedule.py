@@ -175,20 +175,20 @@ class Plan:
         self.seconds = part.seconds
         positions: int | None = None
         if part.steps is not None:
-            warm = round(recipe.gentle_start * part.steps)
+            warm = round(recipe.warm_start * part.steps)
             self._positions = (warm + part.world_size * part.steps) * recipe.batch
         elif part.seconds is not None:
-            warm = UNENDING if recipe.gentle_start else 0
+            warm = UNENDING if recipe.warm_start else 0
         else:
             positions = self._positions = recipe.epochs * samples
-            warm = int(recipe.gentle_start * positions) // recipe.batch
+            warm = int(recipe.warm_start * positions) // recipe.batch
         self.walk = Walk(samples, recipe.batch, part.rank, part.world_size, warm, positions)
         self.steps = self.walk.steps if part.steps is None else part.steps
 
     def warm_start_over(self, steps: int, *, elapsed_s: float) -> bool:
         """Say whether all ranks may train, now that rank 0 has taken this many steps."""
         if self.seconds is not None:
-            return elapsed_s >= self._recipe.gentle_start * self.seconds
+            return elapsed_s >= self._recipe.warm_start * self.seconds
         return steps >= self.walk.warm_steps
 
     def settle_warm_start(self, steps: int) -> None:
@@ -251,7 +251,7 @@ class RoundPlan:
         """Plan for `samples` training samples."""
         self._recipe = recipe
         self._seconds = part.seconds
-        self._warm_part = 0.0 if recipe.run.trains.dense else recipe.gentle_start
+        self._warm_part = 0.0 if recipe.run.trains.dense else recipe.warm_start
         positions: int | None = None
         self.rounds: int | None = None
         if part.steps is not None:

@@ -46,7 +46,7 @@ class Pair:
             daemon.kill()
 
     def training(self) -> bool:
-        """The second waits for the gentle start of the first."""
+        """The second waits for the warm start of the first."""
         statuses = [daemon.status() or {} for daemon in self.daemons]
         ready = all(status.get("ready") for status in statuses)
         return ready and statuses[0]["trainer"]["steps"] > 0

@@ -58,7 +58,7 @@ def test_attach_gives_the_rounded_weights_by_name(daemon: Daemon) -> None:
 
 
 def test_a_node_that_does_not_know_its_share_says_who_can_tell_it(daemon: Daemon) -> None:
-    daemon.host.share_value = None
+    daemon.host.rank_value = None
     with (
         attach({"w": np.zeros(WEIGHTS)}, control=daemon.path) as link,
         pytest.raises(TrainerError, match=r"does not know its rank: .* p2psgd node --rank i/n"),

@@ -157,7 +157,7 @@ def test_the_next_trainer_finds_a_share_that_was_given_whole(daemon: Daemon) -> 
 def test_what_is_proposed_is_written_where_the_daemon_reads_it(alone: tuple[DenseRing, Link]) -> None:
     ring, link = alone
     link.proposed["bias"][3] = 4
-    assert ring.segments[0].shares[603] == 4
+    assert ring.segments[0].contributions[603] == 4
     with pytest.raises(TypeError):
         link.proposed["bias"] = np.zeros(30, np.float32)  # type: ignore[index]
     assert not link._memory.sums.flags.writeable

@@ -111,7 +111,7 @@ def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
     recipe = tmp_path / "streamed.toml"
     recipe.write_text(
         f'name = "streamed"\ndata = "{bucket.url}"\nhidden = [32]\nbatch = 32\nepochs = 12\n'
-        "learning_rate = 0.1\nhold_epochs = 20.0\ngentle_start = 0\ntau = 0.03\n"
+        "learning_rate = 0.1\nhold_epochs = 20.0\nwarm_start = 0\ntau = 0.03\n"
     )
     place = Place(tmp_path, 2)
     start = [place.start(0, "--trainer", trainer(str(recipe)))]

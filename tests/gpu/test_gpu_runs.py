@@ -89,7 +89,7 @@ def test_a_trainer_killed_in_mid_run_goes_on_from_the_copy_of_its_residual(
     monkeypatch.setenv("P2PSGD_RESIDUAL_COPY_S", "1000")  # none but the one it began with: surely an old one
     recipe = tmp_path / "all at once.toml"
     digits = (RECIPES / "digits.toml").read_text()
-    recipe.write_text(digits.replace("gentle_start = 0.1", 'gentle_start = 0.0\ndevice = "cuda:0"'))
+    recipe.write_text(digits.replace("warm_start = 0.1", 'warm_start = 0.0\ndevice = "cuda:0"'))
     run = start("--recipe", str(recipe), "-n", "2", "--steps", "400")
     wait_until(
         lambda: run.status(1).get("trainer", {}).get("steps", 0) >= 50 or run.process.poll() is not None,

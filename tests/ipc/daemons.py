@@ -107,7 +107,7 @@ class NumpyHost:
         self.left: list[tuple[bool, str]] = []
         self.alarms: list[str] = []
         self.steps: dict[int, int] = {}
-        self.share_value: tuple[int, int] | None = (1, 4)
+        self.rank_value: tuple[int, int] | None = (1, 4)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
         self.finish_requests = 0
         self.turns = 0  # of the loop in which something was taken
@@ -141,8 +141,8 @@ class NumpyHost:
     def member(self, node: int) -> dict[str, Any]:
         return standing_of(node, self.view, {7: "node-7"}).model_dump()
 
-    def share(self) -> tuple[int, int] | None:
-        return self.share_value
+    def rank(self) -> tuple[int, int] | None:
+        return self.rank_value
 
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         initial = hashlib.sha256(repr(proposal).encode() + coordinates.tobytes()).digest()

@@ -102,7 +102,7 @@ class DenseRing(Ring):
         buckets = [bucket for bucket in self.daemons[0].host.shares if isinstance(bucket, BucketContributed)]
         self.buckets.append(buckets)
         half = self.rounds % 2
-        given = [each.arrays if buckets[0].kind == ARRAY else each.shares for each in self.segments]
+        given = [each.arrays if buckets[0].kind == ARRAY else each.contributions for each in self.segments]
         total: NDArray[np.float32] = np.sum(given, 0, dtype=np.float32)
         if self.half:
             with np.errstate(over="ignore"):

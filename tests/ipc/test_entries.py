@@ -131,7 +131,7 @@ def test_a_second_share_without_a_round_is_refused_and_the_first_taken(sparse: T
     sparse.close(11)
     sparse.update(12, [1])
     assert sparse.take() == [ContributionMade(11, ())]
-    with pytest.raises(TrainerError, match="a share of a round that is not open: 1 were opened"):
+    with pytest.raises(TrainerError, match="a contribution to a round that is not open: 1 were opened"):
         sparse.take()
 
 
@@ -173,7 +173,7 @@ def test_a_share_has_an_end(sparse: Trainer) -> None:
         if number % 1000 == 0:
             assert sparse.take() == []
     sparse.update(11, [1])
-    with pytest.raises(TrainerError, match="a share of more than 4096 updates"):
+    with pytest.raises(TrainerError, match="a contribution of more than 4096 updates"):
         sparse.take()
 
 
@@ -183,7 +183,7 @@ def test_a_share_has_no_more_indices_than_a_send(sparse: Trainer) -> None:
         sparse.update(11, indices)
         assert sparse.take() == []
     sparse.update(11, indices)
-    with pytest.raises(TrainerError, match="a share of more than 4096 updates or 7096 indices"):
+    with pytest.raises(TrainerError, match="a contribution of more than 4096 updates or 7096 indices"):
         sparse.take()
 
 
@@ -203,7 +203,7 @@ def test_a_bucket_after_a_whole_share_waits_for_a_round(dense: Trainer) -> None:
     dense.bucket(0, WEIGHTS)
     dense.bucket(0, WEIGHTS, steps=12)
     assert len(dense.take()) == 1
-    with pytest.raises(TrainerError, match="a share of a round that is not open"):
+    with pytest.raises(TrainerError, match="a contribution to a round that is not open"):
         dense.take()
 
 

@@ -159,12 +159,12 @@ def test_a_name_for_several_hosts_gives_no_share_and_counts_the_others(
 
     monkeypatch.setattr(hosts_module, "look_up", look_up)
     here = split(Address("127.0.0.2", 7001), name, line)
-    assert (here.share, here.others, here.several, here.lines) == (None, 3, (name,), (name, line))
+    assert (here.rank, here.others, here.several, here.lines) == (None, 3, (name,), (name, line))
     elsewhere = split(Address("127.0.0.9", 7001), name, line)
-    assert (elsewhere.share, elsewhere.others) == (None, 4)
+    assert (elsewhere.rank, elsewhere.others) == (None, 4)
     found[name] = found[name][1:2]
     alone = split(Address("127.0.0.2", 7001), name)
-    assert (alone.share, alone.others, alone.peers, alone.lines) == ((0, 1), 0, (), (name,))
+    assert (alone.rank, alone.others, alone.peers, alone.lines) == ((0, 1), 0, (), (name,))
 
 
 def test_a_node_knows_its_line_by_where_it_is_dialled_from_outside() -> None:

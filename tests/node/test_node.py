@@ -66,7 +66,7 @@ def calm(tmp_path: Path) -> str:
     """A recipe whose weights stay small however long it runs."""
     path = tmp_path / "calm.toml"
     settings = ('name = "calm"', 'data = "digits"', "hidden = [32]", "learning_rate = 0.0001", "tau = 0.1")
-    path.write_text("\n".join(settings) + "\nbatch = 256\nepochs = 4\ngentle_start = 0\n")
+    path.write_text("\n".join(settings) + "\nbatch = 256\nepochs = 4\nwarm_start = 0\n")
     return str(path)
 
 

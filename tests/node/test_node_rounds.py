@@ -129,7 +129,7 @@ def test_a_dense_ring_has_memory_that_daemon_and_trainers_share() -> None:
     session = Session()
     memory = share_memory(spec("ring-dense"), session)  # type: ignore[arg-type]
     assert session.dense is not None
-    assert memory.shares is session.dense.shares
+    assert memory.shares is session.dense.contributions
     assert not memory.shares.flags.writeable
     assert (memory.shares.shape, memory.sums.shape) == ((NUMBERS_MIN,), (2, NUMBERS_MIN))
     assert NUMBERS_MIN == DENSE_NUMBERS_MIN  # the two sides of the memory

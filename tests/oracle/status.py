@@ -26,7 +26,7 @@ learning_rate = 0.0001
 tau = 0.1
 batch = 256
 epochs = 4
-gentle_start = 0
+warm_start = 0
 """
 SAMPLE: Final = re.compile(r"^([a-z][a-z0-9_]*)(?:\{(.*)\})? ", re.MULTILINE)  # a line of /metrics
 KIND: Final = re.compile(r"^# TYPE (.*)$", re.MULTILINE)

@@ -48,7 +48,7 @@ def test_by_steps_every_node_takes_so_many_mini_batches_and_the_schedule_is_sque
     assert second.epoch(int(second.walk.at(49)[-1]), elapsed_s=0) == pytest.approx(4, abs=0.01)
 
 
-def test_by_time_the_gentle_start_and_the_schedule_follow_the_clock() -> None:
+def test_by_time_the_warm_start_and_the_schedule_follow_the_clock() -> None:
     first, second = plan(0, 2, seconds=60), plan(1, 2, seconds=60)
     assert first.walk.at(30).tolist() == list(range(300, 310))
     for one in (first, second):

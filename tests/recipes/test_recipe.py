@@ -96,7 +96,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None
         ("learning_rate", float("inf")),
         ("hold_epochs", -1.0),
         ("halve_every_epochs", 0.0),
-        ("gentle_start", 0.6),
+        ("warm_start", 0.6),
         ("tau", 0.0),
         ("tau", -1.0),
         ("device", "gpu"),
@@ -156,7 +156,7 @@ def test_a_key_that_slipped_below_a_table_is_named() -> None:
 
 
 def test_labels_stay_as_they_are_when_recipes_get_new_keys() -> None:
-    assert recipe().label == "mine-fc97ae4d"
+    assert recipe().label == "mine-705004bd"
 
 
 def test_what_two_nodes_do_is_said_in_a_table_and_is_no_part_of_the_label() -> None:
@@ -206,10 +206,10 @@ def test_what_only_a_ring_has_is_refused_elsewhere() -> None:
 
 def test_a_dense_ring_needs_no_threshold_and_says_what_it_has_no_use_for() -> None:
     dense = {"mode": "ring", "payload": "dense"}
-    bare = recipe(tau=None, gentle_start=0.0, run=dense)
+    bare = recipe(tau=None, warm_start=0.0, run=dense)
     assert (bare.tau, bare.density, bare.unused) == (None, None, "")
     assert recipe(run=dense).unused == (
-        "recipe mine: tau and gentle_start mean nothing in a dense ring: every gradient goes "
+        "recipe mine: tau and warm_start mean nothing in a dense ring: every gradient goes "
         "around whole, and the mean of all is one step"
     )
     assert recipe(run={"mode": "ring"}).unused == ""

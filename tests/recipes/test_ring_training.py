@@ -98,15 +98,15 @@ def test_the_same_recipe_gives_the_same_bits_again(digits: Dataset, payload: str
     assert np.array_equal(first.links[0].weights, second.links[2].weights)
 
 
-def test_in_the_gentle_start_the_others_follow_and_count_no_mini_batch(digits: Dataset) -> None:
-    net = trained(quick(gentle_start=0.25), digits, 3, steps=20)
+def test_in_the_warm_start_the_others_follow_and_count_no_mini_batch(digits: Dataset) -> None:
+    net = trained(quick(warm_start=0.25), digits, 3, steps=20)
     assert net.rounds == 20
     assert [link.steps for link in net.links] == [20, 15, 15]
     assert [link.skipped for link in net.links] == [[], [*range(1, 6)], [*range(1, 6)]]
     assert net.links[1].reports[0]["waits"] == "rank 0 trains alone for the warm start, round 1 of 5"
 
 
-def test_a_dense_ring_has_no_gentle_start_and_equals_one_node_with_the_whole_batch(digits: Dataset) -> None:
+def test_a_dense_ring_has_no_warm_start_and_equals_one_node_with_the_whole_batch(digits: Dataset) -> None:
     recipe = quick("dense", batch=16)
     net = trained(recipe, digits, 4, steps=50)
     assert [link.skipped for link in net.links] == [[]] * 4
@@ -144,7 +144,7 @@ def test_all_nodes_train_at_one_rate_in_every_round(digits: Dataset) -> None:
 
 
 def test_a_trainer_that_comes_late_goes_on_with_the_round_of_all(digits: Dataset) -> None:
-    recipe = quick(gentle_start=0.0)
+    recipe = quick(warm_start=0.0)
     net = ring(recipe, digits, 2)
     net.rounds = 30
     run_together(net, [training(recipe, digits, link, steps=40) for link in net.links])
@@ -155,7 +155,7 @@ def test_a_trainer_that_comes_late_goes_on_with_the_round_of_all(digits: Dataset
 
 
 def test_a_run_by_time_ends_by_each_nodes_clock_and_the_others_go_on(digits: Dataset) -> None:
-    recipe = quick(gentle_start=0.1)
+    recipe = quick(warm_start=0.1)
     net = ring(recipe, digits, 2)
     first, second = net.links
 
@@ -202,7 +202,7 @@ def test_the_wait_for_the_first_round_is_not_counted_after_a_restart_either(digi
 def test_an_end_is_heeded_also_while_a_round_waits_for_others(
     digits: Dataset, payload: str, by_signal: bool
 ) -> None:
-    recipe = quick(payload, gentle_start=0.0)
+    recipe = quick(payload, warm_start=0.0)
     net = ring(recipe, digits, 2)
     link = net.links[0]
     wanted: list[bool] = []
@@ -222,7 +222,7 @@ def test_an_end_is_heeded_also_while_a_round_waits_for_others(
 
 
 def test_what_is_kept_brings_a_restarted_trainer_the_rate_and_the_thresholds(digits: Dataset) -> None:
-    recipe = quick(tau=None, density=0.02, gentle_start=0.0)
+    recipe = quick(tau=None, density=0.02, warm_start=0.0)
     whole = trained(recipe, digits, 1, steps=40).links[0]
     net = ring(recipe, digits, 1)
     link = net.links[0]

@@ -73,7 +73,7 @@ def test_by_steps_there_are_so_many_rounds_and_the_schedule_is_squeezed_into_the
         assert part.epoch(51, elapsed_s=1e9) < 4
 
 
-def test_by_time_the_gentle_start_ends_with_the_round_in_which_its_time_is_over() -> None:
+def test_by_time_the_warm_start_ends_with_the_round_in_which_its_time_is_over() -> None:
     first, second = (
         RoundPlan(recipe("sparse"), 100, RunPart(rank=rank, world_size=2, seconds=60.0)) for rank in range(2)
     )

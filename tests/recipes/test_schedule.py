@@ -19,13 +19,13 @@ def walks(samples: int, batch: int, world_size: int, warm: int, positions: int |
     batch=st.integers(1, 20),
     world_size=st.integers(1, 9),
     epochs=st.integers(1, 4),
-    gentle_part=st.floats(0, 0.5),
+    warm_part=st.floats(0, 0.5),
 )
 def test_each_sample_is_used_once_per_epoch_over_all_shares(
-    samples: int, batch: int, world_size: int, epochs: int, gentle_part: float
+    samples: int, batch: int, world_size: int, epochs: int, warm_part: float
 ) -> None:
     positions = samples * epochs
-    warm = int(gentle_part * positions) // batch
+    warm = int(warm_part * positions) // batch
     order = Order(samples, seed=7)
     used: Counter[tuple[int, int]] = Counter()
     for walk in walks(samples, batch, world_size, warm, positions):
@@ -42,7 +42,7 @@ def test_each_sample_is_used_once_per_epoch_over_all_shares(
     assert used == Counter((epoch, row) for epoch in range(epochs) for row in range(samples))
 
 
-def test_share_0_alone_walks_the_gentle_start_then_positions_are_dealt_out() -> None:
+def test_share_0_alone_walks_the_warm_start_then_positions_are_dealt_out() -> None:
     first, second = walks(samples=100, batch=4, world_size=2, warm=2, positions=20)
     assert [first.at(m).tolist() for m in range(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 10, 12, 14], [16, 18]]
     assert [second.at(m).tolist() for m in range(2)] == [[9, 11, 13, 15], [17, 19]]
@@ -65,7 +65,7 @@ def test_a_walk_without_an_end_goes_on() -> None:
     assert walk.samples_before(1000) == 4000
 
 
-def test_shares_that_know_different_gentle_starts_still_share_nothing() -> None:
+def test_shares_that_know_different_warm_starts_still_share_nothing() -> None:
     first = Walk(100, 3, 0, 2, 3, None)
     second = Walk(100, 3, 1, 2, 5, None)
     assert set(first.at(3) % 2) == {0}

@@ -37,14 +37,14 @@ def recipe(folder: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Rec
     path = folder.parent / "recipe.toml"
     path.write_text(
         'name = "streamed"\ndata = "./digits"\nhidden = [24]\nbatch = 64\nepochs = 2\nlearning_rate = 0.1\n'
-        "gentle_start = 0.5\ntau = 0.03\n"
+        "warm_start = 0.5\ntau = 0.03\n"
     )
     return load_recipe(path)
 
 
 def test_an_epoch_ends_when_all_shards_were_used_and_the_rate_follows(daemon: Daemon, recipe: Recipe) -> None:
-    daemon.host.share_value = None  # a node needs none
-    daemon.host.steps[7] = 100  # of share 0: the gentle start is over
+    daemon.host.rank_value = None  # a node needs none
+    daemon.host.steps[7] = 100  # of share 0: the warm start is over
     train(recipe)
     status = daemon.trainer_status()
     assert status["samples"] == 2 * SAMPLES
@@ -70,7 +70,7 @@ def test_another_length_goes_through_the_shards_as_often_as_it_takes(
     assert used.sum() == status["steps"] // 5
 
 
-def test_a_trainer_without_the_first_share_waits_for_the_gentle_start(
+def test_a_trainer_without_the_first_share_waits_for_the_warm_start(
     daemon: Daemon, recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("p2psgd.recipes.training.QUIET_S", 0.3)

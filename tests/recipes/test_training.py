@@ -102,7 +102,7 @@ def test_four_nodes_learn_the_digits_and_end_with_equal_bits(digits: Dataset) ->
 
 def test_a_sample_weighs_no_more_in_a_short_mini_batch(digits: Dataset) -> None:
     """The last one, of a single sample here, whose own gradient is larger than the mean of all others."""
-    recipe = quick(batch=1436, epochs=1, gentle_start=0.0)
+    recipe = quick(batch=1436, epochs=1, warm_start=0.0)
     (link,) = links(recipe, digits, 1)
     changes: list[float] = []
     send = link.send
@@ -150,8 +150,8 @@ def test_what_waits_is_a_sum_of_gradients_whatever_the_learning_rate(digits: Dat
     assert np.allclose(sums[0], sums[1], rtol=1e-3, atol=1e-3 * np.abs(sums[0]).max())
 
 
-def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> None:
-    recipe = quick(gentle_start=0.5)
+def test_the_others_wait_for_the_warm_start_and_say_so(digits: Dataset) -> None:
+    recipe = quick(warm_start=0.5)
     first, second = links(recipe, digits, 2)
     one, other = trainings(recipe, digits, [first, second])
     seen: list[int] = []
@@ -165,8 +165,8 @@ def test_the_others_wait_for_the_gentle_start_and_say_so(digits: Dataset) -> Non
 
     second.receive = noting  # type: ignore[method-assign]
     run_together([one, other])
-    gentle = int(0.5 * 6 * 1437) // recipe.batch
-    assert seen[-1] >= gentle
+    warm = int(0.5 * 6 * 1437) // recipe.batch
+    assert seen[-1] >= warm
     assert "rank 0 trains alone for the warm start" in str(second.reports[0]["waits"])
     assert second.reports[-1]["waits"] == ""
 
@@ -279,7 +279,7 @@ def test_the_daemon_may_ask_for_an_end_at_any_time(digits: Dataset, share: int) 
 
 def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "LOOK_EVERY_S", 0.0)
-    recipe = quick(gentle_start=0.25)
+    recipe = quick(warm_start=0.25)
     ends = links(recipe, digits, 2)
     now = 0.0
 
@@ -310,7 +310,7 @@ def test_a_run_by_time_follows_the_clock(digits: Dataset, monkeypatch: pytest.Mo
     assert ends[1].steps < 0.85 * ends[0].steps
     assert min(accuracy(link) for link in ends) > 0.8
     dealt = [(share, position % 2) for share, positions in taken for position in positions]
-    assert set(dealt) == {(0, 0), (1, 1)}, "from the first mini-batch after the gentle start on"
+    assert set(dealt) == {(0, 0), (1, 1)}, "from the first mini-batch after the warm start on"
 
 
 def test_time_that_passed_before_counts(digits: Dataset) -> None:

@@ -36,9 +36,10 @@ TLS: Final = "tls"
 
 # Bytes of memory for each weight in the largest case: daemon 4 for the coordinates, 4 for the copy that
 # checkpoints and snapshots are made from and 4 for a second one or for the next weights of a dense ring; 16
-# shared with the trainer of a dense ring for shares, arrays and two rounds' sums (else 12, for the residual);
-# trainer 4 for its working copy, 4 for a gradient and 4 for the delta. With a GPU the trainer's part is on
-# the device. Measured with 20 million weights and one node: 35 and 18 beside what the processes take.
+# shared with the trainer of a dense ring for contributions, arrays and two rounds' sums (else 12, for the
+# residual); trainer 4 for its working copy, 4 for a gradient and 4 for the delta. With a GPU the trainer's
+# part is on the device. Measured with 20 million weights and one node: 35 and 18 beside what the processes
+# take.
 WEIGHT_EACH: Final = 12 + 16 + 12
 PROCESSES_BYTES: Final = 128 * 1024 * 1024  # the code and data of two Python processes with numpy
 LOG_BYTES: Final = 256 * 1024 * 1024  # --log-budget, unless it is told otherwise
@@ -184,15 +185,15 @@ def daemon_status(state: Path | None) -> NodeStatus | None:
 
 
 def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: Address) -> Finding:
-    """Judge the list: does it name this machine, and which share of the data follows from that?
+    """Judge the list: does it name this machine, and which rank follows from that?
 
     `hosts` is what its `addresses` mean to the node that listens on `listen`.
     """
     if not addresses:
         return problem(HOSTS, f"{path} names no host", f"echo HOST[:PORT] >> {path}, a line for each machine")
     lines = formatting.counted(len(addresses), "line")
-    if hosts.share is not None:
-        own, count = hosts.share
+    if hosts.rank is not None:
+        own, count = hosts.rank
         line = next((each for each in addresses if each not in hosts.peers), None)
         return ok(HOSTS, f"{path}: {lines}, {line} is this machine: rank {own}/{count}")
     if hosts.several:

@@ -63,7 +63,7 @@ class Plan(Request):
 
     @property
     def names(self) -> list[str]:
-        """The nodes' names, in the order of their shares."""
+        """The nodes' names, in the order of their ranks."""
         return [f"node-{index}" for index in range(self.nodes)]
 
     def directory(self, index: int) -> Path:

@@ -41,10 +41,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def all_at_once(tmp_path: Path) -> str:
-    """The digits recipe without a gentle start: in a long run, all nodes train from its first moment on."""
+    """The digits recipe without a warm start: in a long run, all nodes train from its first moment on."""
     recipe = tmp_path / "all at once.toml"
     digits = (RECIPES / "digits.toml").read_text()
-    recipe.write_text(digits.replace("gentle_start = 0.1", "gentle_start = 0.0"))
+    recipe.write_text(digits.replace("warm_start = 0.1", "warm_start = 0.0"))
     return str(recipe)
 
 

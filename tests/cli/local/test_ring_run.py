@@ -82,9 +82,9 @@ def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_failur
     reports = first.report(), second.report()
     assert reports[0]["digest"] == reports[1]["digest"] is not None
     assert [report["rounds"] for report in reports] == [250, 250]
-    gentle = 25 if payload == "sparse" else 0
+    warm = 25 if payload == "sparse" else 0
     for report in reports:
-        assert [node["steps"] for node in report["per_node"]] == [250, 250 - gentle, 250 - gentle]
+        assert [node["steps"] for node in report["per_node"]] == [250, 250 - warm, 250 - warm]
         assert report["mode"] == f"ring-{payload}"
         assert report["rounds_per_s"] > 0
         assert report["per_node"][1]["bytes_sent_per_round"] > 0
