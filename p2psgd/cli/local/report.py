@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from p2psgd.base import formatting
-from p2psgd.observe.compression import bits_of, describe_nodes, fraction
+from p2psgd.observe.compression import describe_nodes, fraction
 from p2psgd.observe.status import (
     Compression,
     NodeStatus,
@@ -48,7 +48,7 @@ Report = dict[str, Any]  # plain values, as JSON has them
 class Outcome:
     """The way in which a local run ended."""
 
-    statuses: Sequence[NodeStatus]  # one per node, the last one heard, in the order of the shares
+    statuses: Sequence[NodeStatus]  # one per node, the last one heard, in the order of their ranks
     wall_s: float
     recipe: str | None
     speeds: Mapping[str, float | None] = field(default_factory=dict)  # samples/s over the time in training
@@ -196,7 +196,6 @@ def summary_text(report: Report) -> str:
         )
     if report["compression"] is not None:
         total = UpdateSums(**report["compression"]["total"])
-        lines.append(f"{'':<15}= {bits_of(total)}")
         lines.append(f"density        {fraction(total.density)} of the weights changed by a step")
     return "\n".join(lines)
 
@@ -215,8 +214,8 @@ def replicas_sentence(report: Report) -> str:
 
 
 def lost_sentence(report: Report) -> str:
-    """Return what became of the lost nodes and what the others have: why a run with losses fails."""
-    lost = [f"{entry['node']} was lost ({entry['why']})" for entry in report["lost"]]
+    """Return which nodes were lost and what the others have: why a run with losses fails."""
+    lost = [f"{entry['node']} was lost ({in_short(entry['why'])})" for entry in report["lost"]]
     live = report["nodes"] - len(lost)
     if not live:
         return f"{formatting.listed(lost)}; no replica is left"
@@ -227,6 +226,11 @@ def lost_sentence(report: Report) -> str:
     else:
         rest = f"the other {live} replicas are identical" if live > 1 else "the other replica is whole"
     return f"{formatting.listed(lost)}; {rest}"
+
+
+def in_short(why: str) -> str:
+    """Return what became of a lost node without its last words, which the report shows once."""
+    return why.partition(": ")[0]
 
 
 def _row(cells: Sequence[str], *, dense: bool) -> str:

@@ -20,6 +20,7 @@ from p2psgd.cli.local.report import (
     Display,
     Outcome,
     build_report,
+    in_short,
     lost_sentence,
     summary_text,
     write_report,
@@ -157,7 +158,7 @@ class Watch:
         """Return the latest status of every node, in order; of a lost one with what became of it."""
         statuses = {name: self._status(name) for name in self._names}
         for name, why in self.lost.items():
-            lost = {"state": NodeState.LOST, "waits": f"lost ({why})"}
+            lost = {"state": NodeState.LOST, "waits": f"lost ({in_short(why)})"}
             statuses[name] = statuses[name].model_copy(update=lost)
         return list(statuses.values())
 

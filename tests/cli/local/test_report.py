@@ -74,10 +74,15 @@ def test_compression_is_of_all_nodes_and_its_tensors_of_those_that_could_be_aske
     assert [row["indices"] for row in report["compression"]["tensors"]] == [
         row.indices for row in own.tensors
     ]
-    bits, density = summary_text(report).splitlines()[-2:]
-    assert bits.startswith("               = ")
-    assert " remainder + " in bits
-    assert density == "density        0.0625 % of the weights changed by a step"
+    assert summary_text(report).splitlines()[-1] == "density        0.0625 % of the weights changed by a step"
+
+
+def test_the_last_words_of_a_lost_node_are_shown_once() -> None:
+    why = "ended with exit code 78: this node takes part in another run: delete its state"
+    lost = outcome(statuses=[status("node-0"), gone("node-1")], lost={"node-1": why})
+    report = build_report(lost)
+    assert f"node-1: lost ({why})" in summary_text(report).splitlines()
+    assert lost_sentence(report).startswith("node-1 was lost (ended with exit code 78); ")
 
 
 def test_a_lost_node_is_named_and_has_no_digest() -> None:
