@@ -401,6 +401,9 @@ class SnapshotFetch:
         donor, adoption = self.taking.donor, self.taking.adoption
         if donor is None or adoption is None:
             return False
+        if adoption.overtaken:  # by a node that became READY without it
+            self.taking.end(now, avoid_s=self._cluster.timing.turn_s)
+            return False
         try:
             caught_up = adoption.turn()
         except LookupError as error:

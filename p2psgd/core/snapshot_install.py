@@ -294,6 +294,11 @@ class Adoption:
         self._frame_bytes: dict[Origin, int] = {}  # of what was applied again
         self._version = state.frontier.version
 
+    @property
+    def overtaken(self) -> bool:
+        """Return whether the log was trimmed beyond what is applied again: every member had it meanwhile."""
+        return self._state.lost_by({origin: row.sequence for origin, row in self._rows.items()}) > 0
+
     def turn(self) -> bool:
         """Apply some updates; True when none is lacking any more, and `finish` may be called in this turn.
 
