@@ -101,7 +101,7 @@ class Terminal:
     def frame(self) -> list[str]:
         """The lines of the last whole picture, as soon as there is one."""
         end = time.monotonic() + DEADLINE_S
-        while not (pictures := [each for each in map(plain, self.text.split("\x1b[H")[1:-1]) if each]):
+        while not any(pictures := [plain(each) for each in self.text.split("\x1b[H")[1:-1]]):
             assert time.monotonic() < end, self.text[-3000:]
             self._read(0.2)
         return pictures[-1].replace("\r", "").split("\n")

@@ -246,7 +246,7 @@ class Compute(Protocol):
         `contributions`.
         """
 
-    def fetch_share(self, name: str) -> None:
+    def fetch_contribution(self, name: str) -> None:
         """Fetch this tensor of the contribution, which is written, to where the daemon reads it."""
 
     def fetch_delta(self, delta: Any) -> NDArray[Any]:
@@ -420,7 +420,7 @@ class HostCompute:
         """Return `contributions`: a contribution is written where the daemon reads it."""
         return contributions
 
-    def fetch_share(self, name: str) -> None:
+    def fetch_contribution(self, name: str) -> None:
         """Do nothing: a contribution in host memory needs no copy."""
 
     def fetch_delta(self, delta: NDArray[Any]) -> NDArray[Any]:

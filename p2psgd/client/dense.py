@@ -77,7 +77,7 @@ class DenseRounds:
             raise TrainerError(f"there is no tensor {name!r:.100}; the tensors are {known}")
         if name in given.begun.tensors:
             raise TrainerError(f"tensor {name!r} is begun already: end its mini-batch with allreduce_wait()")
-        self._compute.fetch_share(name)
+        self._compute.fetch_contribution(name)
         self._check(self._contributions[name].reshape(-1), f"proposed[{name!r}]", advice=ADVICE)
         begun, buckets = self._plan.begin(given.begun, name)
         if len(begun.tensors) == len(self.proposed):

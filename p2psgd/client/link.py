@@ -150,7 +150,7 @@ class Link:
         Raises:
             TrainerError: the node does not know its rank.
         """
-        return self._known_share()[0]
+        return self._known_rank()[0]
 
     @property
     def world_size(self) -> int:
@@ -159,9 +159,9 @@ class Link:
         Raises:
             TrainerError: the node does not know its rank.
         """
-        return self._known_share()[1]
+        return self._known_rank()[1]
 
-    def _known_share(self) -> tuple[int, int]:
+    def _known_rank(self) -> tuple[int, int]:
         if self._rank is None:
             raise TrainerError(
                 "this node does not know its rank: start it with p2psgd node --rank i/n, such as 0/3 on the"

@@ -62,7 +62,9 @@ FETCH: Final = Transitions(
             FetchState.CATCHING_UP: "SNAPSHOT_END comes, and nothing contradicts it",
             FetchState.IDLE: f"{_FAILS}; or what came is of no use",
         },
-        FetchState.CATCHING_UP: {FetchState.IDLE: "it is installed, or the log contradicts it"},
+        FetchState.CATCHING_UP: {
+            FetchState.IDLE: "it is installed, or the log contradicts it, or was trimmed beyond it"
+        },
     },
 )
 
@@ -401,7 +403,7 @@ class SnapshotFetch:
         donor, adoption = self.taking.donor, self.taking.adoption
         if donor is None or adoption is None:
             return False
-        if adoption.overtaken:  # by a node that became READY without it
+        if adoption.overtaken:  # this node became READY without it, and trims its log
             self.taking.end(now, avoid_s=self._cluster.timing.turn_s)
             return False
         try:

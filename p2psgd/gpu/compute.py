@@ -111,7 +111,7 @@ class DeviceCompute:
         self._proposed = cut(cupy.zeros_like(self.weights), self._answer.tensors)
         return self._proposed
 
-    def fetch_share(self, name: str) -> None:
+    def fetch_contribution(self, name: str) -> None:
         """Copy a tensor of the contribution to where the daemon reads it."""
         self._proposed[name].get(out=self._contributions[name])
 

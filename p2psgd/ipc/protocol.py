@@ -26,7 +26,7 @@ from p2psgd.wire.mode import parse_mode
 # anything is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
 
 
-VERSION = 7  # of the control protocol and of the memory's layout
+VERSION = 8  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold

@@ -181,10 +181,8 @@ class Counter(enum.IntEnum):
     ROUNDS_OPENED = 72  # daemon writes, ring mode: how often this trainer was allowed to contribute
     CONTRIBUTORS = 80  # daemon writes, before it: nodes that contributed to the round before
     SUMS = 88  # daemon writes, before it: which half of the sums has that round's, 0 or 1
-    ADDING_US = (
-        96  # daemon writes, before it: time spent on adding up contributions since the trainer attached,
-    )
-    SENDING_US = 104  # and on handing frames of rounds to the network, microseconds
+    ADDING_US = 96  # daemon writes, before it: microseconds spent on adding contributions up since the attach
+    SENDING_US = 104  # and on handing frames of rounds to the network
     ROUND = 112  # daemon writes, before it: the number of the round that it opens
     RESIDUAL_COPY = 120  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)
 

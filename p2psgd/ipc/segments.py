@@ -137,8 +137,8 @@ def _check_sealed(descriptor: int, what: str) -> None:
 # The memory of a dense ring that a node's daemon and its trainers share: contributions and sums (core's
 # DenseMemory).
 #
-# Two sealed memfds, made by the daemon when the run is known. They outlive trainers: a share that was given
-# whole stays for the round. The trainer maps the sums for reading only.
+# Two sealed memfds, made by the daemon when the run is known. They outlive trainers: a contribution that was
+# given whole stays for the round. The trainer maps the sums for reading only.
 
 
 class DenseSegments:

@@ -132,7 +132,7 @@ def loss_and_accuracy(
 
 
 # ----------------------------------------------------------------------------
-# The gradients of one share's mini-batches: samples in, gradient out.
+# The gradients of one node's mini-batches: samples in, gradient out.
 
 
 class Gradients:

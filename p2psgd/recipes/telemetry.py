@@ -18,8 +18,8 @@ from p2psgd.client.link import Link
 # Where the time of a trainer's steps goes: computing, waiting, adding and sending.
 #
 # The four are of the trainer's own thread and make up the whole step. What its daemon does meanwhile, adding
-# up shares and handing frames to the network, is counted beside them: where it overlaps with computing it
-# costs the step nothing, and waiting is what is left of it. A trace gets every piece too.
+# up contributions and handing frames to the network, is counted beside them: where it overlaps with computing
+# it costs the step nothing, and waiting is what is left of it. A trace gets every piece too.
 
 
 NS = 1e-9

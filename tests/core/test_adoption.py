@@ -127,6 +127,7 @@ def test_what_is_trimmed_before_it_was_applied_again_ends_it_without_an_alarm(ad
     assert shown(joiner)[:3] == before
     assert joiner.fetch.taking.donor is None
     assert adopting.alarms == []
+    assert joiner.fetch.taking._resting_until <= adopting.now, "another node may be asked at once"
     while joiner.log.untidy:
         adopting.give(2, Resumed())
     assert joiner.log.bytes_held == 0

@@ -202,7 +202,7 @@ def bad_numbers() -> Iterator[bytes]:
 
 
 def test_fault_23_msgpack_bombs_are_refused_and_cost_no_memory(target: Target) -> None:
-    """A REJECT with foreign keys ends the connection without an answer: it may be of another version."""
+    """A REJECT that is a map of other keys may be of another version: it ends the link without an answer."""
     limits = link_limits(target.status()["run"]["weights"])
     kinds = sorted(MESSAGES.keys() & limits.keys(), key=lambda kind: limits[kind])
     if target.certificates is not None:  # where a connection takes longer: the least room, and the most

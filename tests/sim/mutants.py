@@ -256,7 +256,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             snapshot_install,
             "Adoption.turn",
             "while self._sequence(origin) <",
-            "while self._state.log.floor(origin) <= self._sequence(origin) <",
+            "while self._state.log.trimmed_to(origin) <= self._sequence(origin) <",
         ),
     ),
     "exclusives-not-applied-again": (

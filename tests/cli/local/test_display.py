@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 from rich.console import Console
 
 from p2psgd.cli.local.report import Display
+from p2psgd.cli.local.run import Watch
 from tests.observe.statuses import lost, status
 
 
@@ -46,3 +49,10 @@ def test_a_terminal_gets_a_table_that_stays() -> None:
     shown = output.getvalue()
     assert "p2psgd local, 1 node, 0 s: training" in shown
     assert "node-0 training  1000" in shown
+
+
+def test_a_lost_node_is_shown_without_its_last_words() -> None:
+    nothing: Any = SimpleNamespace(daemons=[])
+    watch = Watch(nothing, ["node-0"], nothing)
+    watch.lost["node-0"] = "ended with exit code 78: this node takes part in another run"
+    assert [each.waits for each in watch.statuses()] == ["lost (ended with exit code 78)"]
