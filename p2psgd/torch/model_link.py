@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -16,7 +15,6 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
-from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_size import Steps
 
@@ -130,9 +128,8 @@ class LinkOfModel:
 #
 # The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after
 # its steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own
-# weights never move but by what was sent and received. After each step the parameters are set to the point
-# at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
-# residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
+# weights never move but by what was sent and received, and the parameters are set to them after each step,
+# so that all nodes train at the same quantized weights, and what is too small to send waits in the residual.
 
 
 class ModelLink:
@@ -161,20 +158,13 @@ class ModelLink:
         arrays: Arrays,
         steps: Steps,
         kept: Kept,
-        own_residual: bool,
-        run_horizon: bool,
     ) -> None:
         self._link = link
-        self._own_residual = own_residual and not link.mode.ring
         self.link = LinkOfModel(link, self._receive)
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
-        self._horizon: Horizon | None = None
-        if run_horizon and not link.mode.ring and (horizon := Horizon(optimizer)).applies:
-            self._horizon = horizon
-        self._pace = Pace(expected_nodes(link))
         self._steps_seen = 0  # since another optimiser has made a step
-        self._whole = True  # the parameters are at that point, but for what the script has changed
+        self._whole = True  # the parameters are the link's weights, but for what the script has changed
         kept.restore()
         flat = parameters.lay_out()
         self._flat = arrays.view(flat)
@@ -201,7 +191,7 @@ class ModelLink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave()
+        self._remove_hooks()
         self._link.__exit__(kind, error, trace)
 
     @property
@@ -271,14 +261,13 @@ class ModelLink:
         self._follow()
 
     def close(self, finished: bool = True) -> None:
-        """End the training; the model gets the weights of the replica, which all nodes share, and the
-        optimizer is an ordinary one again.
+        """End the training; the model keeps its weights and the optimizer is an ordinary one again.
 
         Args:
             finished: True if the training is complete; False if this script should be started again. Default:
                 True. A second call does nothing.
         """
-        self._leave()
+        self._remove_hooks()
         self._link.close(finished)
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
@@ -296,20 +285,8 @@ class ModelLink:
             self._mean.take(optimizer, arguments, named)
         self._whole = False
         self._steps_seen += 1
-        if self._horizon is not None:
-            self._shorten_averages(self._horizon)
-
-    def _shorten_averages(self, horizon: Horizon) -> None:
-        """Shorten them for this step, and say so once it is known by how much."""
-        pace, known = self._pace, self._pace.measured
-        pace.note(self._link.steps, self._link.peer_steps)
-        if pace.measured and not known and pace.ratio > 1:
-            print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)
-        horizon.shorten(pace.ratio)
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
-        if self._horizon is not None:
-            self._horizon.restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
             if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
@@ -317,8 +294,6 @@ class ModelLink:
             return
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
-            if self._own_residual:
-                self._delta -= self._link.residual
             try:
                 self._send()
             except TrainerError as error:
@@ -374,19 +349,16 @@ class ModelLink:
         return applied
 
     def _follow(self) -> int:
-        """Apply what has arrived from peers and set the parameters to the point at which this node trains."""
+        """Apply what has arrived from peers and set the parameters to the replica's weights."""
         with self._arrays.ordered():
             applied = self._link.receive()
         self._undo()
         return applied
 
     def _undo(self) -> None:
-        """Set the parameters to the point at which this node trains."""
+        """Set the parameters to the link's weights."""
         with self._arrays.ordered():
-            if self._own_residual:
-                self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
-            else:
-                self._flat[...] = self._link.weights
+            self._flat[...] = self._link.weights
         self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:
@@ -399,24 +371,10 @@ class ModelLink:
                 ) from None
         raise error
 
-    def _leave(self) -> None:
-        """Remove the hooks, and set the parameters to the replica's weights, which all nodes share."""
-        if self._horizon is not None:  # a step may have been interrupted
-            self._horizon.restore()
-        if self._hooks:
-            self._own_residual = False
-            self._undo()
+    def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-
-
-def expected_nodes(link: Link) -> int:
-    """Return how many nodes probably train, before their steps were counted."""
-    try:
-        return link.world_size
-    except TrainerError:  # this node does not know its rank
-        return 1 + len(link.peer_steps)
 
 
 class LoadGuard:
