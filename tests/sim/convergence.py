@@ -214,7 +214,7 @@ class Convergence:
         return (
             not world.chaos.returning <= away
             or len(up) < world.scenario.nodes
-            or any(daemon.stopping or daemon.book.flipped for daemon in self._core())
+            or any(daemon.stopping or daemon.book.damaged for daemon in self._core())
         )
 
     def _begin_calm(self) -> None:

@@ -150,7 +150,7 @@ class Inspector:
                 delivered.append(bytes(effect.body))
             elif isinstance(effect, Reload):
                 replaced = True
-                note_replaced(self._world.see, effects, flipped=daemon.book.flipped is not None)
+                note_replaced(self._world.see, effects, flipped=daemon.book.damaged)
                 if self.rules is not None:
                     self.rules.sightings.replaced(dense=isinstance(self.ledger, DenseLedger))
             elif isinstance(effect, Alert):

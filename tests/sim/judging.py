@@ -108,7 +108,7 @@ class Judge:
         if alarm.words.startswith("the log is "):
             self._world.see("log nearly full")
             return
-        if "bad memory" in alarm.words and daemon.book.flipped:
+        if "bad memory" in alarm.words and daemon.book.damaged:
             return
         if MISMATCH_WORDS in alarm.words and self._mismatched():
             return
@@ -201,7 +201,7 @@ class Judge:
         """A node stops by itself."""
         if halt.abandon:
             self._abandonment(daemon)
-        elif halt.again and daemon.book.flipped:
+        elif halt.again and daemon.book.damaged:
             self._lose_memory(daemon)
         elif daemon.me.node in daemon.replica.membership.view.forbidden:
             self._world.see("stopped because it was removed for good")

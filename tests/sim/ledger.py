@@ -92,6 +92,11 @@ class Book:
             self._follow_rows(replica, None)
             self._check(replica)
 
+    @property
+    def damaged(self) -> bool:
+        """Whether a node has reason to find its memory damaged."""
+        return self.flipped is not None
+
     def flip(self, replica: Replica, index: int, difference: int) -> None:
         """Memory has changed by itself."""
         self.flipped = index, difference

@@ -24,7 +24,9 @@ DONOR, JOINER = Origin(1, 1), Origin(2, 1)
 
 
 def daemon(me: Origin, flipped: tuple[int, int] | None = None) -> Any:
-    return SimpleNamespace(me=me, place=me.node, book=SimpleNamespace(flipped=flipped))
+    return SimpleNamespace(
+        me=me, place=me.node, book=SimpleNamespace(flipped=flipped, damaged=flipped is not None)
+    )
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import TimePassed
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.ring.rounds import Generation
 from p2psgd.core.view import View
 from tests.sim.agreement import Agreement
@@ -164,6 +164,30 @@ def test_who_joins_a_generation_is_waited_for_until_what_it_had_given_is_in_a_ro
     assert "has 3 of the 5 updates that it had given" in str(liveness.behind())
     giver.applied = 5
     assert liveness.behind() is None
+
+
+def test_a_flip_explains_an_alarm_while_the_scrub_reads_the_weights_that_a_round_has_left_behind() -> None:
+    work = RingWork("ring-dense", (1.0,), frozenset(), (), 0, rests=True)
+    ledger = DenseLedger(np.zeros(2, np.int32), work)
+    ledger.states[1] = ledger.states[0]
+    read: list[Any] = []
+    state = SimpleNamespace(is_reading=lambda weights: any(weights is each for each in read))
+    replica: Any = SimpleNamespace(me=HEAD, state=state, node=SimpleNamespace(quarantined=False))
+    replica.frontier, replica.lattice = Rows(), SimpleNamespace(coordinates=np.zeros(2, np.int32))
+    book = DenseBook(ledger, replica)
+    book.flip(replica, 1, 8)
+    read.append(replica.lattice.coordinates)
+    replica.frontier[RING], replica.lattice.coordinates = 1, np.zeros(2, np.int32)
+    book.follow(replica, TimePassed(), replaced=False)
+    assert book.flipped is None
+    assert book.damaged
+    read.clear()
+    replica.node.quarantined = True  # by that scrub
+    book.follow(replica, TimePassed(), replaced=False)
+    assert book.damaged
+    replica.node.quarantined = False
+    book.follow(replica, TimePassed(), replaced=False)
+    assert not book.damaged
 
 
 class Dense:

@@ -122,9 +122,17 @@ class DenseBook:
     def __init__(self, ledger: DenseLedger, replica: Replica) -> None:
         """A new life, whatever it was restored to."""
         self.flipped: tuple[int, int] | None = None
+        self._flipped_in: NDArray[np.int32] | None = None  # these weights
         self._ledger = ledger
         self.sequence = self.row(replica)
         self._check(replica)
+
+    @property
+    def damaged(self) -> bool:
+        """As Book's, and so are weights that a round has left behind while the scrub reads them, and until
+        what it found is mended.
+        """
+        return self.flipped is not None or self._flipped_in is not None
 
     @staticmethod
     def row(replica: Replica) -> int:
@@ -133,14 +141,19 @@ class DenseBook:
 
     def flip(self, replica: Replica, index: int, difference: int) -> None:
         """Memory has changed by itself."""
-        self.flipped = index, difference
+        self.flipped, self._flipped_in = (index, difference), replica.lattice.coordinates
         replica.lattice.coordinates[index] += difference
 
     def follow(self, replica: Replica, event: Event, *, replaced: bool) -> list[tuple[Origin, Entry]]:
         """As Book's; nothing is applied by updates."""
-        if replaced and self.flipped is not None:  # by what a donor has, be it of an earlier round
-            self.flipped, self.sequence = None, 0
+        if replaced and self.damaged:  # by what a donor has, be it of an earlier round
+            self.flipped, self._flipped_in, self.sequence = None, None, 0
         self._check(replica)
+        left_behind = self._flipped_in if self.flipped is None else None
+        if left_behind is not None and not (
+            replica.node.quarantined or replica.state.is_reading(left_behind)
+        ):
+            self._flipped_in = None
         return []
 
     def _check(self, replica: Replica) -> None:
