@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -110,7 +112,7 @@ def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
     make_list(bucket.url)
     recipe = tmp_path / "streamed.toml"
     recipe.write_text(
-        f'name = "streamed"\ndata = "{bucket.url}"\nhidden = [32]\nbatch = 32\nepochs = 12\n'
+        f'name = "streamed"\ndata = "{bucket.url}"\nhidden = [32]\nbatch = 32\nepochs = 60\n'
         "learning_rate = 0.1\nhold_epochs = 20.0\nwarm_start = 0\ntau = 0.03\n"
     )
     place = Place(tmp_path, 2)
@@ -127,6 +129,7 @@ def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
         )
         daemons.append(second := place.start(1, "--trainer", trainer(str(recipe))))
         until(lambda: trainer_of(second).get("samples", 0) > 3000, "the other one trains on")
+        os.kill(trainer_of(second)["pid"], signal.SIGSTOP)  # so that the run is not over before the crash
         assert trainer_of(first)["steps"] == 0
         proxy.fault = "gone"
         crash = until(lambda: trainer_of(first).get("crash"), "its trainer ends")
@@ -136,6 +139,7 @@ def test_a_store_that_stalls_and_fails_holds_up_its_own_trainer_alone(
         assert crash.endswith("npz: there is no such file")
         assert first.process.poll() is None
         proxy.fault = ""
+        os.kill(trainer_of(second)["pid"], signal.SIGCONT)
         until(lambda: first.finished() and second.finished(), "it was started again, and all are through")
         assert_replicas_identical(daemons)
         assert all(trainer_of(daemon)["test_accuracy"] > 0.8 for daemon in daemons)
