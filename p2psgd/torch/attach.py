@@ -24,6 +24,8 @@ def attach(
     density: float | None = None,
     tau: float | None = None,
     keep: Sequence[Any] = (),
+    own_residual: bool = True,
+    run_horizon: bool = True,
     **options: Any,
 ) -> ModelLink:
     """Attach a model and its optimizer to the daemon of this node.
@@ -43,6 +45,12 @@ def attach(
         keep: Objects with `state_dict()` and `load_state_dict()`, such as schedulers and a `GradScaler`. They
             are kept with the node's checkpoints, as are the optimizer's state and the model's buffers, and
             restored when the script is started again. Default: none.
+        own_residual: True to train at the replica plus this node's own residual, so that a change that is too
+            small to send counts for this node at once. False to train at the replica, as in [Strom 2015].
+            Default: True. Without effect in a ring.
+        run_horizon: True to let the optimizer's betas and momentum count steps of the whole run: each is
+            raised to the power of the steps that the run makes for each one of this node, about the number of
+            nodes. False to leave them as they are. Default: True. Without effect in a ring.
         **options: Options of `p2psgd.attach`, such as `mode` and `payload`, or of `p2psgd.gpu.attach` for a
             model on a CUDA device.
 
@@ -80,7 +88,17 @@ def attach(
     try:
         steps = Steps(parameters.ranges, density=density, tau=tau, quantum=link.quantum)
         kept = Kept(link, model, optimizer, steps, keep)
-        return ModelLink(link, model, optimizer, parameters=parameters, arrays=arrays, steps=steps, kept=kept)
+        return ModelLink(
+            link,
+            model,
+            optimizer,
+            parameters=parameters,
+            arrays=arrays,
+            steps=steps,
+            kept=kept,
+            own_residual=own_residual,
+            run_horizon=run_horizon,
+        )
     except BaseException:
         link.close()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -15,6 +16,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
+from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_size import Steps
 
@@ -128,8 +130,9 @@ class LinkOfModel:
 #
 # The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after
 # its steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own
-# weights never move but by what was sent and received, and the parameters are set to them after each step,
-# so that all nodes train at the same quantized weights, and what is too small to send waits in the residual.
+# weights never move but by what was sent and received. After each step the parameters are set to the point
+# at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
+# residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
 
 
 class ModelLink:
@@ -158,13 +161,23 @@ class ModelLink:
         arrays: Arrays,
         steps: Steps,
         kept: Kept,
+        own_residual: bool,
+        run_horizon: bool,
     ) -> None:
         self._link = link
+        self._own_residual = own_residual and not link.mode.ring
         self.link = LinkOfModel(link, self._receive)
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
+        self._hooks: list[Any] = []
+        self._horizon: Horizon | None = None
+        if run_horizon and not link.mode.ring and (horizon := Horizon(optimizer)).applies:
+            self._horizon = horizon
+            self._hooks.append(optimizer.register_state_dict_pre_hook(lambda *_: horizon.restore()))
+        self._horizon_told = False
+        self._pace = Pace(expected_nodes(link))
         self._steps_seen = 0  # since another optimiser has made a step
-        self._whole = True  # the parameters are the link's weights, but for what the script has changed
+        self._whole = True  # the parameters are at that point, but for what the script has changed
         kept.restore()
         flat = parameters.lay_out()
         self._flat = arrays.view(flat)
@@ -174,7 +187,7 @@ class ModelLink:
         self._follow()
         guard = LoadGuard(self._undo)
         self._trained = {id(parameter) for parameter in parameters.named.values()}
-        self._hooks = [
+        self._hooks += [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
             *(
@@ -192,7 +205,13 @@ class ModelLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._remove_hooks()
-        self._link.__exit__(kind, error, trace)
+        try:
+            self._end_at_replica()
+        except Exception:
+            if kind is None:  # else the script's own error is what counts, such as that of a device
+                raise
+        finally:
+            self._link.__exit__(kind, error, trace)
 
     @property
     def rank(self) -> int:
@@ -261,14 +280,18 @@ class ModelLink:
         self._follow()
 
     def close(self, finished: bool = True) -> None:
-        """End the training; the model keeps its weights and the optimizer is an ordinary one again.
+        """End the training; the model gets the weights of the replica, which all nodes share, and the
+        optimizer is an ordinary one again.
 
         Args:
             finished: True if the training is complete; False if this script should be started again. Default:
                 True. A second call does nothing.
         """
         self._remove_hooks()
-        self._link.close(finished)
+        try:
+            self._end_at_replica()
+        finally:
+            self._link.close(finished)
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
         self._parameters.check()
@@ -285,8 +308,21 @@ class ModelLink:
             self._mean.take(optimizer, arguments, named)
         self._whole = False
         self._steps_seen += 1
+        if self._horizon is not None:
+            self._shorten_averages(self._horizon)
+
+    def _shorten_averages(self, horizon: Horizon) -> None:
+        """Shorten them for this step, and say so once it is known by how much."""
+        pace = self._pace
+        pace.note(self._link.steps, self._link.peer_steps)
+        if pace.measured and pace.ratio > 1 and not self._horizon_told:
+            self._horizon_told = True
+            print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)
+        horizon.shorten(pace.ratio)
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        if self._horizon is not None:
+            self._horizon.restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
             if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
@@ -294,6 +330,8 @@ class ModelLink:
             return
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
+            if self._own_residual:
+                self._delta -= self._link.residual
             try:
                 self._send()
             except TrainerError as error:
@@ -349,20 +387,25 @@ class ModelLink:
         return applied
 
     def _follow(self) -> int:
-        """Apply what has arrived from peers and set the parameters to the replica's weights."""
+        """Apply what has arrived from peers and set the parameters to the point at which this node trains."""
         with self._arrays.ordered():
             applied = self._link.receive()
         self._undo()
         return applied
 
     def _undo(self) -> None:
-        """Set the parameters to the link's weights."""
+        """Set the parameters to the point at which this node trains."""
         with self._arrays.ordered():
-            self._flat[...] = self._link.weights
+            if self._own_residual:
+                self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
+            else:
+                self._flat[...] = self._link.weights
         self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:
         """Raise TrainerError with the first parameter that a step has spoilt, else `error`."""
+        if not bool(self._arrays.xp.isfinite(self._link.residual).all()):
+            raise error
         for name, (begin, end) in self._parameters.ranges.items():
             if not bool(self._arrays.xp.isfinite(self._delta[begin:end]).all()):
                 raise TrainerError(
@@ -371,10 +414,26 @@ class ModelLink:
                 ) from None
         raise error
 
+    def _end_at_replica(self) -> None:
+        """Set the parameters to the replica's weights, as far as they have come; only the first time."""
+        own, self._own_residual = self._own_residual, False
+        if own:
+            self._undo()
+
     def _remove_hooks(self) -> None:
+        if self._horizon is not None:  # a step may have been interrupted
+            self._horizon.restore()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+def expected_nodes(link: Link) -> int:
+    """Return how many nodes probably train, before their steps were counted."""
+    try:
+        return link.world_size
+    except TrainerError:  # this node does not know its rank
+        return 1
 
 
 class LoadGuard:

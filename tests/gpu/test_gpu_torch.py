@@ -71,4 +71,6 @@ def test_a_model_on_a_device_sends_the_same_bytes_as_on_the_host_and_has_the_sam
         sent = sent_by(daemons[0])
         assert sent == sent_by(daemons[1])
         assert len(sent) > 4
-        np.testing.assert_array_equal(flat(model).cpu(), daemons[0].weights())
+        np.testing.assert_array_equal(link.link.weights.get(), daemons[0].weights())
+        point = its_link.link.weights + its_link.link.residual
+        np.testing.assert_array_equal(flat(model).cpu(), point)

@@ -36,7 +36,9 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 
 
 def attach(model: Any, optimizer: Any, daemon: Daemon, **options: Any) -> Any:
-    return p2psgd_torch.attach(model, optimizer, control=daemon.path, **options)
+    """With what the optimizer changes as it is, and the model at the replica's weights."""
+    plain = {"own_residual": False, "run_horizon": False}
+    return p2psgd_torch.attach(model, optimizer, control=daemon.path, **plain, **options)
 
 
 def sgd(model: Any, rate: float = 0.1) -> Any:

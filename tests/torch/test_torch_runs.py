@@ -74,6 +74,24 @@ def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_k
     assert torch.from_numpy(np.load(weights)["0.weight"]).shape == (128, 64)
 
 
+def test_the_gpt_ends_with_the_same_loss_on_all_nodes(tmp_path: Path) -> None:
+    command = shlex.join([sys.executable, str(EXAMPLES / "gpt.py"), "--batches", "120"])
+    run = Run(tmp_path, "-n", "2", "--trainer", command)
+    try:
+        assert run.ends(170) == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["replicas_identical"], report["lost"]) == (True, [])
+    assert [node["steps"] for node in report["per_node"]] == [60, 60]
+    logs = [(run.state / f"node-{node}" / "log.txt").read_text() for node in range(2)]
+    losses = [re.findall(r"test loss (\d\.\d+)", log) for log in logs]
+    assert losses[0] == losses[1]
+    assert float(losses[0][0]) < 4.5
+    for log in logs:
+        assert re.search(r"so betas \(0.9, 0.99\) act as \(0\.[78]", log)
+
+
 def test_the_script_of_the_page_trains_on_shards(tmp_path: Path) -> None:
     chance = np.random.default_rng(7)
     truth = chance.normal(size=(20, 3)).astype(np.float32)

@@ -1,0 +1,101 @@
+"""A node trains at the replica plus its own residual, so that what it has not sent yet counts for itself."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipc.daemons import Daemon, make_update, make_words
+from tests.torch.models import WEIGHTS, flat, make_model, take_gradient
+from tests.torch.needed import p2psgd_torch, torch
+
+pytestmark = pytest.mark.long
+
+
+def adam(model: Any) -> Any:
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def momentum(model: Any) -> Any:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def point(link: Any) -> Any:
+    return torch.tensor(link.link.weights) + torch.tensor(link.link.residual)
+
+
+def test_one_node_alone_trains_as_without_p2psgd(daemon: Daemon) -> None:
+    model, plain = make_model(), make_model()
+    optimizer, plain_optimizer = momentum(model), momentum(plain)  # Adam makes much of a gradient's last bit
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, density=0.01, run_horizon=False) as link:
+        for number in range(40):
+            for each, stepped in ((model, optimizer), (plain, plain_optimizer)):
+                take_gradient(each, number)
+                stepped.step()
+            torch.testing.assert_close(flat(model), flat(plain), rtol=0, atol=2e-5)
+            torch.testing.assert_close(flat(model), point(link), rtol=0, atol=0)
+        assert float(abs(torch.tensor(link.link.residual)).max()) > 1e-2, "most of it has not been sent"
+
+
+def test_peers_move_the_point_and_the_residual_stays(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = adam(model)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path) as link:
+        take_gradient(model, 0)
+        optimizer.step()
+        residual, before = torch.tensor(link.link.residual), model.scale.item()
+        words = make_words(np.array([0]), np.array([0]))  # the scale
+        daemon.peer_update(make_update(words, WEIGHTS, magnitude=1 << 20))
+        link.link.receive()
+        assert model.scale.item() == pytest.approx(before + 1)
+        assert torch.equal(torch.tensor(link.link.residual), residual)
+        torch.testing.assert_close(flat(model), point(link), rtol=0, atol=1e-6)
+
+
+def test_at_its_end_the_model_has_the_weights_that_all_nodes_share(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = adam(model)
+    link = p2psgd_torch.attach(model, optimizer, control=daemon.path)
+    take_gradient(model, 0)
+    optimizer.step()
+    daemon.take_all()
+    assert not np.array_equal(flat(model), daemon.weights())
+    link.close()
+    np.testing.assert_array_equal(flat(model), daemon.weights())
+    before = copy.deepcopy(flat(model))
+    take_gradient(model, 1)
+    optimizer.step()
+    assert not torch.equal(flat(model), before), "the optimizer is an ordinary one again"
+
+
+def test_without_it_the_model_has_the_weights_of_the_replica_after_each_step(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = adam(model)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, own_residual=False):
+        for number in range(3):
+            take_gradient(model, number)
+            optimizer.step()
+            daemon.take_all()
+            np.testing.assert_array_equal(flat(model), daemon.weights())
+
+
+def test_a_failing_device_does_not_hide_the_error_of_the_script(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+
+    def fails() -> None:
+        raise RuntimeError("the device is gone")
+
+    with (
+        pytest.raises(ValueError, match="of the script"),  # noqa: PT012 (what is raised is what is tested)
+        p2psgd_torch.attach(model, adam(model), control=daemon.path) as link,
+    ):
+        monkeypatch.setattr(link, "_undo", fails)
+        raise ValueError("of the script")
+    assert link._hooks == []
+    with pytest.raises(Exception, match="closed"):
+        link.link.receive()
