@@ -38,9 +38,9 @@ for epoch in range(link.steps // len(loader), EPOCHS):
     scheduler.step()
     link.report(loss=loss.item(), epoch=epoch + 1)
     print(f"epoch {epoch}: loss {loss.item():.4f}")
+link.close()
 
 with torch.no_grad():
     inputs, labels = test.tensors
     accuracy = (model(inputs).argmax(1) == labels).float().mean().item()
-link.close()
 print(f"test accuracy {accuracy:.4f}")

@@ -86,7 +86,14 @@ def attach(
     arrays = arrays_of(parameters.device)
     link = arrays.attach(parameters.initial(), options)
     try:
-        steps = Steps(parameters.ranges, density=density, tau=tau, quantum=link.quantum)
+        own_residual = own_residual and not link.mode.ring
+        steps = Steps(
+            parameters.ranges,
+            density=density,
+            tau=tau,
+            quantum=link.quantum,
+            shrinks=not own_residual,
+        )
         kept = Kept(link, model, optimizer, steps, keep)
         return ModelLink(
             link,

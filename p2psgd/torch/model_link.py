@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
@@ -165,7 +166,7 @@ class ModelLink:
         run_horizon: bool,
     ) -> None:
         self._link = link
-        self._own_residual = own_residual and not link.mode.ring
+        self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
         self._optimizer = optimizer
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
@@ -418,6 +419,8 @@ class ModelLink:
         """Set the parameters to the replica's weights, as far as they have come; only the first time."""
         own, self._own_residual = self._own_residual, False
         if own:
+            with contextlib.suppress(TrainerError), self._arrays.ordered():  # the daemon may be gone
+                self._link.receive()
             self._undo()
 
     def _remove_hooks(self) -> None:

@@ -19,11 +19,23 @@ Range = tuple[int, int]  # of weights: begin, end
 
 
 class Steps:
-    """Chooses the thresholds of one trainer with these `ranges`, by either density or tau."""
+    """Chooses the thresholds of one trainer with these `ranges`, by either density or tau.
+
+    With `shrinks` the residual shrinks with a rate that falls, so that none of it is sent only because the
+    threshold is smaller now. It must not where the residual counts for the model of this node, which would
+    go back by as much.
+    """
 
     def __init__(
-        self, ranges: Mapping[str, Range], *, density: float | None, tau: float | None, quantum: float
+        self,
+        ranges: Mapping[str, Range],
+        *,
+        density: float | None,
+        tau: float | None,
+        quantum: float,
+        shrinks: bool = True,
     ) -> None:
+        self._shrinks = shrinks
         self._ranges = ranges
         self._weights = max(end for _, end in ranges.values())
         self._size = StepSize(self._weights, quantum, tau=tau, density=density)
@@ -53,13 +65,12 @@ class Steps:
         """Return the threshold in quanta, for all parameters or by name, for a change (P,) made at these
         rates.
 
-        `delta` is changed: the residual shrinks with a rate that falls, so that none of it is sent only
-        because the threshold is smaller now.
+        `delta` is changed where the residual shrinks.
         """
         before = self._rates or [rate or 1.0 for rate in rates]
         now = [rate or last for rate, last in zip(rates, before, strict=True)]
         for (begin, end), rate, last in zip(self._ranges.values(), now, before, strict=True):
-            if rate < last:
+            if self._shrinks and rate < last:
                 delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
         self._taken = now
         if not self._begun:

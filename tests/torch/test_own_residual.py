@@ -90,8 +90,8 @@ def test_a_failing_device_does_not_hide_the_error_of_the_script(
     def fails() -> None:
         raise RuntimeError("the device is gone")
 
-    with (
-        pytest.raises(ValueError, match="of the script"),  # noqa: PT012 (what is raised is what is tested)
+    with (  # noqa: PT012 (what is raised is what is tested)
+        pytest.raises(ValueError, match="of the script"),
         p2psgd_torch.attach(model, adam(model), control=daemon.path) as link,
     ):
         monkeypatch.setattr(link, "_undo", fails)
