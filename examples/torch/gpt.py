@@ -25,6 +25,7 @@ options.add_argument("--batches", type=int, default=2000, help="of all nodes tog
 options.add_argument("--seed", type=int, default=1)
 options.add_argument("--at-replica", action="store_true", help="attach(own_residual=False)")
 options.add_argument("--own-horizon", action="store_true", help="attach(run_horizon=False)")
+options.add_argument("--local-steps", type=int, default=1, help="attach(local_steps=...)")
 asked = options.parse_args()
 
 
@@ -72,7 +73,11 @@ with contextlib.ExitStack() as stack:
     link, rank, nodes = None, 0, 1
     if not asked.alone:
         link = p2psgd.torch.attach(
-            model, optimizer, own_residual=not asked.at_replica, run_horizon=not asked.own_horizon
+            model,
+            optimizer,
+            own_residual=not asked.at_replica,
+            run_horizon=not asked.own_horizon,
+            local_steps=asked.local_steps,
         )
         stack.enter_context(link)
         rank, nodes = link.rank, link.world_size
@@ -91,7 +96,8 @@ with contextlib.ExitStack() as stack:
         if link is not None and step % 20 == 0:
             link.report(loss=loss.item())
     if link is not None:  # the replica has all once the others have ended, too
-        while min(link.link.peer_steps.values(), default=steps) < steps and link.link.wait(5.0):
+        sends = steps // asked.local_steps
+        while min(link.link.peer_steps.values(), default=sends) < sends and link.link.wait(5.0):
             link.link.receive()
 
 with torch.no_grad():

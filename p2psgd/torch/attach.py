@@ -14,6 +14,7 @@ from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_size import Steps
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
+LOCAL_STEPS_MAX = 1000
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 
@@ -26,6 +27,7 @@ def attach(
     keep: Sequence[Any] = (),
     own_residual: bool = True,
     run_horizon: bool = True,
+    local_steps: int = 1,
     **options: Any,
 ) -> ModelLink:
     """Attach a model and its optimizer to the daemon of this node.
@@ -51,6 +53,8 @@ def attach(
         run_horizon: True to let the optimizer's betas and momentum count steps of the whole run: each is
             raised to the power of the steps that the run makes for each one of this node, about the number of
             nodes. False to leave them as they are. Default: True. Without effect in a ring.
+        local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring each
+            round is so many steps, and its result is the mean of all nodes' changes. Default: 1.
         **options: Options of `p2psgd.attach`, such as `mode` and `payload`, or of `p2psgd.gpu.attach` for a
             model on a CUDA device.
 
@@ -76,6 +80,10 @@ def attach(
         density = DENSITY
     _check_number("density", density, DENSITY_MAX)
     _check_number("tau", tau, 1e6)
+    if not isinstance(local_steps, int) or not 1 <= local_steps <= LOCAL_STEPS_MAX:
+        raise TrainerError(
+            f"local_steps {local_steps!r:.100} is refused: give a whole number from 1 to {LOCAL_STEPS_MAX:,}"
+        )
     if not isinstance(keep, Sequence):
         raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
     for each in keep:
@@ -105,6 +113,7 @@ def attach(
             kept=kept,
             own_residual=own_residual,
             run_horizon=run_horizon,
+            local_steps=local_steps,
         )
     except BaseException:
         link.close()

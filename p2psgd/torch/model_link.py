@@ -134,6 +134,9 @@ class LinkOfModel:
 # weights never move but by what was sent and received. After each step the parameters are set to the point
 # at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
 # residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
+#
+# With local steps only every H-th step sends; until then the steps add up in the parameters alone, and what
+# arrives moves the parameters too.
 
 
 class ModelLink:
@@ -164,8 +167,12 @@ class ModelLink:
         kept: Kept,
         own_residual: bool,
         run_horizon: bool,
+        local_steps: int,
     ) -> None:
         self._link = link
+        self._local_steps = local_steps
+        self._unsent = 0  # local steps since the last send
+        self._ended = False
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
         self._optimizer = optimizer
@@ -183,7 +190,8 @@ class ModelLink:
         flat = parameters.lay_out()
         self._flat = arrays.view(flat)
         self._delta = arrays.view(torch.empty_like(flat))
-        self._mean = GradientMean(link, parameters) if needs_mean_of_gradients(link, optimizer) else None
+        averages = local_steps == 1 and needs_mean_of_gradients(link, optimizer)
+        self._mean = GradientMean(link, parameters) if averages else None
         link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
         guard = LoadGuard(self._undo)
@@ -234,8 +242,11 @@ class ModelLink:
 
     @property
     def steps(self) -> int:
-        """The number of steps that all trainers of this node have made so far."""
-        return self._link.steps
+        """The number of steps that all trainers of this node have made so far.
+
+        Local steps that a trainer had not sent when it was killed do not count: they are lost.
+        """
+        return self._link.steps * self._local_steps + self._unsent
 
     @property
     def stopping(self) -> bool:
@@ -267,9 +278,17 @@ class ModelLink:
 
         In a ring the others wait for this node's contribution. In a sparse ring it is empty; in a dense one
         the optimizer makes a step with zeros for this node's gradient. In asynchronous mode the parameters
-        only follow the peers, and no call is needed.
+        only follow the peers, and no call is needed. With local steps in a ring it counts as one of them.
         """
         self._parameters.check()
+        if self._local_steps > 1:
+            if not self._whole:
+                self._undo()
+            if self._link.mode.ring:
+                self._end_step()
+            else:
+                self._receive()
+            return
         if self._link.mode.dense:
             for parameter in self._parameters.named.values():
                 if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
@@ -326,9 +345,26 @@ class ModelLink:
             self._horizon.restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
+            self._whole = self._local_steps > 1
             if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
-                self._follow()
+                self._receive()
             return
+        self._end_step()
+
+    def _end_step(self) -> None:
+        """Send the changes since the last send, if it is time, and take in what has arrived."""
+        self._unsent += 1
+        if self._unsent < self._local_steps:
+            self._whole = True
+            if not self._link.mode.ring and self._link.wait(0.0):
+                self._receive()
+            return
+        self._send_changes()
+        self._follow()
+
+    def _send_changes(self) -> None:
+        """Send what the parameters have changed by since they were set to the point of training."""
+        self._unsent = 0
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             if self._own_residual:
@@ -338,7 +374,6 @@ class ModelLink:
             except TrainerError as error:
                 self._undo()
                 self._blame_parameter(error)
-        self._follow()
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
@@ -365,6 +400,8 @@ class ModelLink:
         if link.mode.dense:
             link.send(self._delta)
             return
+        if link.mode.ring and self._local_steps > 1:  # the sum of what many steps have made would be too far
+            self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
         link.send(self._delta, steps.take(self._delta, link.residual, self._parameters.rates))
         steps.sent(link.sent)
 
@@ -417,11 +454,17 @@ class ModelLink:
 
     def _end_at_replica(self) -> None:
         """Set the parameters to the replica's weights, as far as they have come; only the first time."""
-        own, self._own_residual = self._own_residual, False
-        if own:
-            with contextlib.suppress(TrainerError), self._arrays.ordered():  # the daemon may be gone
-                self._link.receive()
-            self._undo()
+        if self._ended:
+            return
+        self._ended = True
+        if not self._link.mode.ring:
+            with contextlib.suppress(TrainerError):  # the daemon may be gone
+                if self._unsent and self._whole:
+                    self._send_changes()
+                with self._arrays.ordered():
+                    self._link.receive()
+        self._own_residual = False
+        self._undo()
 
     def _remove_hooks(self) -> None:
         if self._horizon is not None:  # a step may have been interrupted
