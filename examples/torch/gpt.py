@@ -81,7 +81,7 @@ with contextlib.ExitStack() as stack:
         )
         stack.enter_context(link)
         rank, nodes = link.rank, link.world_size
-    steps = asked.batches // nodes
+    steps = asked.batches // nodes // asked.local_steps * asked.local_steps
     warm = max(1, steps // 20)
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(asked.seed))
     batches = train[order[: steps * nodes * BATCH]].view(steps, nodes, BATCH, CONTEXT + 1)

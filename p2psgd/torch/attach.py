@@ -9,8 +9,9 @@ from typing import Any
 from p2psgd.base.errors import TrainerError
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept
-from p2psgd.torch.model_link import ModelLink
+from p2psgd.torch.model_link import ModelLink, knows_rank
 from p2psgd.torch.parameters import TrainedParameters
+from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
@@ -91,9 +92,19 @@ def attach(
             raise TrainerError(
                 f"keep holds a {type(each).__name__}, which has no state_dict() and load_state_dict()"
             )
+    if local_steps > 1 and options.get("shards") is not None:
+        raise TrainerError(
+            "local_steps and shards do not go together: the other nodes learn with each send which samples"
+            " are taken, so leave one of them out"
+        )
     arrays = arrays_of(parameters.device)
     link = arrays.attach(parameters.initial(), options)
     try:
+        if local_steps > 1 and link.mode.ring and not link.mode.dense and not knows_rank(link):
+            raise TrainerError(
+                "local_steps in a sparse ring needs the number of nodes, which this node does not know: start"
+                " it with p2psgd node --rank i/n, or name all nodes in its --peers"
+            )
         own_residual = own_residual and not link.mode.ring
         steps = Steps(
             parameters.ranges,
@@ -102,7 +113,8 @@ def attach(
             quantum=link.quantum,
             shrinks=not own_residual,
         )
-        kept = Kept(link, model, optimizer, steps, keep)
+        count = StepCount(link, local_steps)
+        kept = Kept(link, model, optimizer, steps, others=keep, count=count)
         return ModelLink(
             link,
             model,
@@ -111,6 +123,7 @@ def attach(
             arrays=arrays,
             steps=steps,
             kept=kept,
+            count=count,
             own_residual=own_residual,
             run_horizon=run_horizon,
             local_steps=local_steps,

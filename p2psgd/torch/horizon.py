@@ -16,6 +16,9 @@ import torch
 
 INTERVAL: Final = 10  # own steps
 INTERVALS_MAX: Final = 10  # so the ratio is that of the last 100 own steps
+# Classes whose betas are the weights of the past in two averages, and whose first steps are like all others:
+# those of RAdam decide whether it adapts at all, and some, such as Adan's, are weights of the present.
+ADAM_LIKE: Final = {"Adam", "AdamW", "NAdam", "Adamax", "FusedAdam", "Adam8bit", "AdamW8bit", "Lion", "LAMB"}
 RATIO_PER_NODE: Final = 4  # a node so much slower than the others is helped no further
 
 
@@ -25,8 +28,9 @@ class Pace:
     `ratio` is from 1 on; until it is `measured` it is the number that was expected.
     """
 
-    def __init__(self, expected: float) -> None:
+    def __init__(self, expected: float, *, interval: int = INTERVAL) -> None:
         self.ratio = expected
+        self._interval = interval
         self.measured = False
         self._last: tuple[int, dict[int, int]] | None = None  # own steps, and those of each peer
         self._rates: collections.deque[tuple[float, int]] = collections.deque(maxlen=INTERVALS_MAX)
@@ -37,7 +41,7 @@ class Pace:
         It is the median of the last intervals, since what peers do while this node evaluates, saves or is
         away comes all at once; and at most RATIO_PER_NODE for each node that was seen to train in them.
         """
-        if self._last is not None and own - self._last[0] < INTERVAL:
+        if self._last is not None and own - self._last[0] < self._interval:
             return
         last, self._last = self._last, (own, dict(peers))
         if last is None:
@@ -55,7 +59,7 @@ class Horizon:
     """Shortens the moving averages of an optimizer for the time of each step; between steps they are as the
     user gave them, for schedulers and `state_dict`.
 
-    Known are `betas` of Adam and its kin, and the momentum of plain SGD and of Muon.
+    Known are the `betas` of Adam and its kin, and the momentum of plain SGD and of Muon.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -113,7 +117,8 @@ class Horizon:
         """
         found: dict[str, Any] = {}
         betas, momentum = group.get("betas"), group.get("momentum")
-        if isinstance(betas, tuple | list) and all(isinstance(beta, float) for beta in betas):
+        known = any(kind.__name__ in ADAM_LIKE for kind in type(self._optimizer).__mro__)
+        if known and isinstance(betas, tuple | list) and all(isinstance(beta, float) for beta in betas):
             found["betas"] = tuple(betas)
         sized = type(self._optimizer) is torch.optim.SGD or type(self._optimizer).__name__ == "Muon"
         if sized and isinstance(momentum, float) and 0 < momentum < 1:

@@ -13,12 +13,13 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DistributedSampler
 
-from p2psgd.base.errors import TrainerError
+from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
-from p2psgd.torch.horizon import Horizon, Pace
+from p2psgd.torch.horizon import INTERVAL, Horizon, Pace
 from p2psgd.torch.parameters import TrainedParameters
+from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
 
 # ----------------------------------------------------------------------------
@@ -165,13 +166,13 @@ class ModelLink:
         arrays: Arrays,
         steps: Steps,
         kept: Kept,
+        count: StepCount,
         own_residual: bool,
         run_horizon: bool,
         local_steps: int,
     ) -> None:
         self._link = link
-        self._local_steps = local_steps
-        self._unsent = 0  # local steps since the last send
+        self._local_steps, self._count = local_steps, count
         self._ended = False
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
@@ -179,11 +180,11 @@ class ModelLink:
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
         self._hooks: list[Any] = []
         self._horizon: Horizon | None = None
-        if run_horizon and not link.mode.ring and (horizon := Horizon(optimizer)).applies:
-            self._horizon = horizon
+        if run_horizon and not link.mode.ring:
+            self._horizon = horizon = Horizon(optimizer)
             self._hooks.append(optimizer.register_state_dict_pre_hook(lambda *_: horizon.restore()))
         self._horizon_told = False
-        self._pace = Pace(expected_nodes(link))
+        self._pace = Pace(expected_nodes(link), interval=max(1, INTERVAL // local_steps))
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
         kept.restore()
@@ -215,7 +216,7 @@ class ModelLink:
     ) -> None:
         self._remove_hooks()
         try:
-            self._end_at_replica()
+            self._end_at_replica(sends=kind is None)
         except Exception:
             if kind is None:  # else the script's own error is what counts, such as that of a device
                 raise
@@ -246,7 +247,7 @@ class ModelLink:
 
         Local steps that a trainer had not sent when it was killed do not count: they are lost.
         """
-        return self._link.steps * self._local_steps + self._unsent
+        return self._count.made
 
     @property
     def stopping(self) -> bool:
@@ -335,7 +336,7 @@ class ModelLink:
         """Shorten them for this step, and say so once it is known by how much."""
         pace = self._pace
         pace.note(self._link.steps, self._link.peer_steps)
-        if pace.measured and pace.ratio > 1 and not self._horizon_told:
+        if pace.measured and pace.ratio > 1 and not self._horizon_told and horizon.applies:
             self._horizon_told = True
             print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)
         horizon.shorten(pace.ratio)
@@ -353,8 +354,8 @@ class ModelLink:
 
     def _end_step(self) -> None:
         """Send the changes since the last send, if it is time, and take in what has arrived."""
-        self._unsent += 1
-        if self._unsent < self._local_steps:
+        self._count.unsent += 1
+        if self._count.unsent < self._local_steps:
             self._whole = True
             if not self._link.mode.ring and self._link.wait(0.0):
                 self._receive()
@@ -364,7 +365,7 @@ class ModelLink:
 
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
-        self._unsent = 0
+        sends = self._link.steps
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             if self._own_residual:
@@ -374,6 +375,8 @@ class ModelLink:
             except TrainerError as error:
                 self._undo()
                 self._blame_parameter(error)
+            finally:
+                self._count.note_send(sends)
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
@@ -432,7 +435,12 @@ class ModelLink:
         return applied
 
     def _undo(self) -> None:
-        """Set the parameters to the point at which this node trains."""
+        """Set the parameters to the point at which this node trains; local steps that were not sent are lost.
+
+        In a ring they count nevertheless, so that all nodes have made equally many.
+        """
+        if not self._link.mode.ring:
+            self._count.unsent = 0
         with self._arrays.ordered():
             if self._own_residual:
                 self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
@@ -452,19 +460,23 @@ class ModelLink:
                 ) from None
         raise error
 
-    def _end_at_replica(self) -> None:
-        """Set the parameters to the replica's weights, as far as they have come; only the first time."""
+    def _end_at_replica(self, *, sends: bool = True) -> None:
+        """Set the parameters to the replica's weights, as far as they have come; only the first time. After
+        an error of the script it `sends` nothing, and gives no state, which may be of a step that failed.
+        """
         if self._ended:
             return
         self._ended = True
-        if not self._link.mode.ring:
-            with contextlib.suppress(TrainerError):  # the daemon may be gone
-                if self._unsent and self._whole:
-                    self._send_changes()
-                with self._arrays.ordered():
-                    self._link.receive()
-        self._own_residual = False
-        self._undo()
+        try:
+            if sends and not self._link.mode.ring:
+                with contextlib.suppress(DaemonLost):
+                    if self._count.unsent and self._whole:
+                        self._send_changes()
+                    with self._arrays.ordered():
+                        self._link.receive()
+        finally:
+            self._own_residual = False
+            self._undo()
 
     def _remove_hooks(self) -> None:
         if self._horizon is not None:  # a step may have been interrupted
@@ -474,12 +486,17 @@ class ModelLink:
         self._hooks = []
 
 
+def knows_rank(link: Link) -> bool:
+    """Return whether this node knows its rank, and thus how many nodes there are."""
+    try:
+        return link.world_size > 0
+    except TrainerError:
+        return False
+
+
 def expected_nodes(link: Link) -> int:
     """Return how many nodes probably train, before their steps were counted."""
-    try:
-        return link.world_size
-    except TrainerError:  # this node does not know its rank
-        return 1
+    return link.world_size if knows_rank(link) else 1
 
 
 class LoadGuard:

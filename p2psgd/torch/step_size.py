@@ -8,6 +8,7 @@ wanted density, and begins where the first change suggests.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,11 +73,22 @@ class Steps:
         for (begin, end), rate, last in zip(self._ranges.values(), now, before, strict=True):
             if self._shrinks and rate < last:
                 delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
+        if not self._shrinks and self._begun:
+            self._keep_threshold(before, now)
         self._taken = now
         if not self._begun:
             self._begin(delta, now)
         steps = {name: self._size.step(rate) for name, rate in zip(self._ranges, now, strict=True)}
         return steps if len(set(steps.values())) > 1 else next(iter(steps.values()))
+
+    def _keep_threshold(self, before: Sequence[float], now: Sequence[float]) -> None:
+        """Let the threshold fall no faster than the density asks for where the rate falls: of a residual that
+        stays as it is, a rate that falls tenfold would send nearly all at once. A fixed tau stays.
+        """
+        sizes = [end - begin for begin, end in self._ranges.values()]
+        then, here = (sum(map(operator.mul, sizes, rates)) for rates in (before, now))
+        if here < then:
+            self._size.restore(self._size.tau * then / here)
 
     def sent(self, counts: Mapping[str, int]) -> None:
         """Learn how many indices of each parameter the last mini-batch sent; it is in the residual."""

@@ -136,9 +136,13 @@ def test_a_rate_of_any_kind_is_scaled_with_the_momentum(rate: Any) -> None:
     [
         lambda weights: torch.optim.RMSprop(weights, momentum=0.9),
         lambda weights: type("Own", (torch.optim.SGD,), {})(weights, lr=0.1, momentum=0.9),
+        torch.optim.RAdam,
+        lambda weights: type("Adan", (torch.optim.SGD,), {"defaults": {}})(
+            [{"params": [*weights], "betas": (0.02, 0.08)}]
+        ),
     ],
 )
-def test_momentum_of_unknown_size_is_left_alone(make: Any) -> None:
+def test_averages_of_unknown_size_are_left_alone(make: Any) -> None:
     assert not p2psgd_torch.horizon.Horizon(make(make_model().parameters())).applies
 
 

@@ -85,8 +85,51 @@ def test_at_the_end_what_is_left_is_sent(daemon: Daemon) -> None:
         step(model, optimizer, number)
     link.close()
     assert link.link.steps == 2
+    assert link.steps == 4
     daemon.take_all()
     np.testing.assert_array_equal(flat(model), daemon.weights())
+
+
+def test_the_count_of_steps_survives_a_restart_with_another_number(daemon: Daemon) -> None:
+    for local_steps, made, expected in ((1, 20, 20), (5, 1, 21), (5, 7, 28), (1, 1, 29)):
+        model = make_model()
+        optimizer = momentum(model)
+        link = p2psgd_torch.attach(model, optimizer, control=daemon.path, local_steps=local_steps)
+        for number in range(made):
+            step(model, optimizer, number)
+        assert link.steps == expected
+        link.close(finished=False)
+        assert link.steps == expected
+
+
+def test_a_refused_load_takes_the_unsent_steps_with_it(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = momentum(model)
+    with attach(daemon, model, optimizer) as link:
+        start = flat(model)
+        step(model, optimizer, 0)
+        with pytest.raises(TrainerError, match="load_state_dict would change"):
+            model.load_state_dict(model.state_dict())
+        assert torch.equal(flat(model), start)
+        assert link.steps == 0
+
+
+def test_a_change_that_cannot_be_sent_at_the_end_is_reported(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = momentum(model)
+    link = attach(daemon, model, optimizer)
+    step(model, optimizer, 0)
+    with torch.no_grad():
+        model.scale.fill_(torch.nan)
+    with pytest.raises(TrainerError, match="has made 'scale' NaN"):
+        link.close()
+    np.testing.assert_array_equal(flat(model), daemon.weights())
+
+
+def test_shards_are_refused(daemon: Daemon) -> None:
+    model = make_model()
+    with pytest.raises(TrainerError, match="local_steps and shards do not go together"):
+        attach(daemon, model, momentum(model), shards=object())
 
 
 def train(ring: Ring, payload: str, rounds: int) -> list[Any]:
@@ -137,7 +180,7 @@ def test_in_a_dense_ring_each_round_ends_at_the_mean_of_the_nodes(start_daemon: 
 def test_in_a_sparse_ring_weights_and_residuals_add_up_to_the_mean_of_the_nodes(
     start_daemon: StartDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(p2psgd_torch.model_link, "expected_nodes", lambda link: 2)
+    monkeypatch.setattr(p2psgd_torch.model_link, "expected_nodes", lambda link: 2)  # the daemons say four
     ring = Ring([start_daemon(1), start_daemon(2)])
     (first, one), (second, other) = train(ring, "sparse", rounds=1)
     assert torch.equal(first, second)

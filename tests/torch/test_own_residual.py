@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from tests.ipc.daemons import Daemon, make_update, make_words
 from tests.torch.models import WEIGHTS, flat, make_model, take_gradient
 from tests.torch.needed import p2psgd_torch, torch
@@ -80,6 +81,21 @@ def test_without_it_the_model_has_the_weights_of_the_replica_after_each_step(dae
             optimizer.step()
             daemon.take_all()
             np.testing.assert_array_equal(flat(model), daemon.weights())
+
+
+def test_after_an_error_of_the_script_no_state_is_kept(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = adam(model)
+    with (  # noqa: PT012 (what is raised is what is tested)
+        pytest.raises(TrainerError, match="NaN"),
+        p2psgd_torch.attach(model, optimizer, control=daemon.path),
+    ):
+        take_gradient(model, 0)
+        model.scale.grad.fill_(torch.nan)
+        daemon.call(daemon.server.session.request_state)  # which the next receive would answer
+        optimizer.step()
+    daemon.until(lambda: bool(daemon.host.left), "the trainer has left")
+    assert not any(state.script for state in daemon.host.states)
 
 
 def test_a_failing_device_does_not_hide_the_error_of_the_script(
