@@ -17,6 +17,7 @@ from p2psgd.base import formatting
 from p2psgd.base.errors import UsageError
 from p2psgd.core.ring.chunks import segment_numbers
 from p2psgd.core.timing import FAILURE_TIMEOUT_S_MAX, FAILURE_TIMEOUT_S_MIN
+from p2psgd.ipc.layout import send_indices_max
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES
@@ -155,11 +156,11 @@ class Setting:
                 f"a density of {self.density:g} is no part of the weights: give one above 0 and at most 1, "
                 "such as 1/850; `p2psgd status --compression` shows that of a running node"
             )
-        most = codec.indices_max(self.weights)
+        most = send_indices_max(self.weights)
         if self.indices > most:
             raise UsageError(
-                f"{self.density:g} of {self.weights:,} weights are {self.indices:,} indices, and an update "
-                f"holds at most {most:,}: give a density of at most 1/{math.ceil(self.weights / most)}"
+                f"{self.density:g} of {self.weights:,} weights are {self.indices:,} indices, and a step "
+                f"sends at most {most:,}: give a density of at most 1/{math.ceil(self.weights / most)}"
             )
 
     @property
@@ -169,7 +170,7 @@ class Setting:
 
     @property
     def indices(self) -> int:
-        """Return the indices of one update; at least one."""
+        """Return the indices of one step; at least one."""
         return max(1, round(self.weights * self.density))
 
 

@@ -128,7 +128,7 @@ def test_fewer_processors_are_felt_once_they_are_busy() -> None:
         ({"nodes": 1025}, "1,025 nodes cannot be"),
         ({"computing_s": 0.0}, "a time for a mini-batch of 0"),
         ({"density": 1.5}, "density of 1.5 is no part"),
-        ({"density": 0.1}, "an update holds at most 262,144: give a density of at most 1/56"),
+        ({"density": 0.1}, "a step sends at most 912,500: give a density of at most 1/16"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, float], words: str) -> None:

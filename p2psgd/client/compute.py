@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.ipc.segments import Access, map_segment
@@ -26,10 +27,11 @@ from p2psgd.wire.update import UpdateHeader, parse_update
 # The residual pass of a whole `send`: tensors that share a threshold are swept together, each such group
 # once. What passes over weights is a `Compute`; `ResidualPass` says in which order, and what follows.
 #
-# An update bears one magnitude, so every group becomes an update of its own. One send takes about as many
-# words as one update may hold, shared among the groups by their weights: that bounds what peers must do for a
-# step, however many thresholds it has. What exceeds a group's share waits; the next send begins at the first
-# weight that missed its turn, goes around, and so starves nobody, whatever the groups are by then.
+# An update bears one magnitude, so every group becomes an update of its own, or several where one does not
+# hold its words. One send takes about as many words as `layout.send_indices_max` says, shared among the
+# groups by their weights: that bounds what peers must do for a step, however many thresholds it has. What
+# exceeds a group's share waits; the next send begins at the first weight that missed its turn, goes around,
+# and so starves nobody, whatever the groups are by then.
 
 
 Range = tuple[int, int]  # of weights: begin, end
@@ -69,8 +71,8 @@ class PassResult:
 
 
 def words_max(indices_max: int, tensors: Tensors) -> int:
-    """Return the most words that all chains of one run have room for, if one update has at most
-    `indices_max`.
+    """Return the most words that all chains of one run have room for, if one send has at most
+    `indices_max`, and one more for each group.
     """
     return indices_max + len(tensors)
 
@@ -81,7 +83,7 @@ PassOver = Callable[[Sequence[Segment]], list[PassResult]]
 class ResidualPass:
     """Residual passes over the weights of `tensors`.
 
-    `indices_max` is the most that one update may hold.
+    `indices_max` is the most that one send may hold.
     """
 
     def __init__(self, tensors: Tensors, *, indices_max: int, quantum: float) -> None:
@@ -99,7 +101,8 @@ class ResidualPass:
     def groups(self, threshold: int | Mapping[str, int]) -> list[Group]:
         """Return all weights grouped by threshold, in quanta.
 
-        Raises TrainerError for a threshold out of range or a tensor without one.
+        Raises TrainerError for a threshold out of range, a tensor without one, or groups that could make more
+        updates than a send may have.
         """
         if not isinstance(threshold, Mapping):
             room = min(self._weights, max(1, self._indices_max))
@@ -115,7 +118,14 @@ class ResidualPass:
             same = ranges.setdefault(_checked(threshold[name], f"threshold of {name!r}"), [])
             joins = bool(same) and same[-1][1] == begin
             same.append((same.pop()[0] if joins else begin, end))
-        return [self._group(number, same) for number, same in ranges.items()]
+        groups = [self._group(number, same) for number, same in ranges.items()]
+        updates = sum(-(-group.room // codec.indices_max(self._weights)) for group in groups)
+        if updates > layout.SEND_UPDATES_MAX:
+            raise TrainerError(
+                f"the {len(groups)} distinct thresholds of this send make up to {updates} updates; a send has"
+                f" at most {layout.SEND_UPDATES_MAX}: give more tensors the same threshold"
+            )
+        return groups
 
     def run(self, pass_over: PassOver, groups: Sequence[Group]) -> list[tuple[Group, Words]]:
         """Have the chains of these groups passed over; the words of each group that has some, ascending.
@@ -156,6 +166,11 @@ class ResidualPass:
         start = self._start
         upper = tuple((max(begin, start), end) for begin, end in group.ranges if end > start)
         return upper, tuple((begin, min(end, start)) for begin, end in group.ranges if begin < start)
+
+
+def cut_updates(words: Words, indices_max: int) -> Iterator[Words]:
+    """Return a group's words in pieces that one update each may hold."""
+    return (words[begin : begin + indices_max] for begin in range(0, len(words), indices_max))
 
 
 def _checked(magnitude: object, what: str) -> int:
@@ -337,8 +352,9 @@ class HostCompute:
         self._replica = np.empty(answer.coordinates, np.float32)  # weights, then shard counts
         self.weights = _read_only(self._replica[: answer.weights])
         self.tensors = cut(self.weights, answer.tensors)
-        self._batch_words = np.empty(batch_words_max(answer.indices_max), np.uint32)
-        self._words = np.empty(words_max(answer.indices_max, answer.tensors), np.uint32)
+        self._batch_words = np.empty(batch_words_max(codec.indices_max(answer.coordinates)), np.uint32)
+        room = words_max(layout.send_indices_max(answer.coordinates), answer.tensors)
+        self._words = np.empty(room, np.uint32)
 
     @property
     def residual(self) -> NDArray[np.float32]:

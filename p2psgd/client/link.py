@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
-from p2psgd.client.compute import HostCompute, MakeCompute, ResidualPass
+from p2psgd.client.compute import HostCompute, MakeCompute, ResidualPass, cut_updates
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.shard_counts import ShardCounts
 from p2psgd.client.verify import ask_digest, check_copy, is_right
@@ -123,8 +123,11 @@ class Link:
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
         self._residual_pass = ResidualPass(
-            answer.tensors, indices_max=answer.indices_max, quantum=self.quantum
+            answer.tensors,
+            indices_max=layout.send_indices_max(answer.coordinates),
+            quantum=self.quantum,
         )
+        self._update_indices_max = codec.indices_max(answer.coordinates)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
         self.node_id = answer.node_id
@@ -240,7 +243,9 @@ class Link:
 
         The change is added to the residual. Each weight whose residual exceeds the threshold in magnitude is
         sent and moves by exactly the threshold, here and on all other nodes; its residual is reduced by it
-        ([Strom 2015], steps 4 to 9). The rest stays in the residual. Waits while the daemon's outbox is full.
+        ([Strom 2015], steps 4 to 9). The rest stays in the residual. One call sends at most a sixteenth of
+        the weights, or `2**18` of them where that is more; what exceeds that has its turn in the next calls.
+        Waits while the daemon's outbox is full.
         In ring mode this is the node's contribution to the round; it waits until that is open. In a dense
         ring the change is contributed as it is, and the next `receive` applies the mean.
 
@@ -287,8 +292,9 @@ class Link:
         entries: list[bytes] = []
         indices = 0
         for group, words in parts:
-            head = layout.OUTBOX_ENTRY.pack(steps, group.magnitude, len(words))
-            entries.append(head + codec.encode(words, self._coordinates))
+            for part in cut_updates(words, self._update_indices_max):
+                head = layout.OUTBOX_ENTRY.pack(steps, group.magnitude, len(part))
+                entries.append(head + codec.encode(part, self._coordinates))
             indices += len(words)
         given: Given | None = None
         counted: list[bytes] = []

@@ -5,13 +5,14 @@ quanta [Strom 2015, section 3; there the gradient is summed]. As the learning ra
 it, to no less than one quantum. With a target density instead, tau follows what was sent: more than the
 target raises it, less lowers it. The rule is a power law with a small exponent and a bounded factor, so one
 odd mini-batch moves tau little and no sequence of them makes it swing; it depends on the counts alone and is
-thus the same in every replay. No density is aimed at beyond half of what an update holds: one that is always
+thus the same in every replay. No density is aimed at beyond half of what a send holds: one that is always
 full would have tau fall for ever.
 """
 
 from __future__ import annotations
 
-from p2psgd.wire.codec import MAGNITUDE_MAX, indices_max
+from p2psgd.ipc.layout import send_indices_max
+from p2psgd.wire.codec import MAGNITUDE_MAX
 
 TAU_START = (
     0.03  # mid-range for nets of a million weights; the controller leaves it within tens of mini-batches
@@ -30,7 +31,7 @@ class StepSize:
         self, weights: int, quantum: float, *, tau: float | None = None, density: float | None = None
     ) -> None:
         self._quantum = quantum
-        half = indices_max(weights) / 2
+        half = send_indices_max(weights) / 2
         self.density = None if density is None else min(density, half / weights)
         least = min(1.0, max(0.5, half))  # where one index is all there is room for, less than that
         self._target = None if self.density is None else max(least, self.density * weights)

@@ -19,6 +19,7 @@ from p2psgd.client.compute import PassResult, Segment, words_max
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import pinned_words
 from p2psgd.gpu.pass_state import PassGroup
+from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import half_after
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -37,7 +38,7 @@ class DeviceResidual:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ranges_max = len(answer.tensors) + 1  # the turn may cut one in two
-        room = words_max(answer.indices_max, answer.tensors)
+        room = words_max(layout.send_indices_max(answer.coordinates), answer.tensors)
         self._memory = memory
         self._kernels = kernels
         self._copy_s, self._clock = copy_s, clock

@@ -29,6 +29,7 @@ from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import copy_in, pinned_empty
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.segments import Access, map_segment
+from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 
 HEAD_WORDS = 2 * BATCH_UPDATES_MAX + 4  # of a stage: offsets and amounts, a multiple of 16 bytes
@@ -78,7 +79,11 @@ class DeviceWorkingCopy:
         self.weights = self._replica[: answer.weights]
         self.tensors = cut(self.weights, answer.tensors)
         self._stream = cupy.cuda.Stream(non_blocking=True)
-        stages = [] if self._dense else [Stage(batch_words_max(answer.indices_max)) for _ in range(2)]
+        stages = (
+            []
+            if self._dense
+            else [Stage(batch_words_max(codec.indices_max(answer.coordinates))) for _ in range(2)]
+        )
         self._stages: Iterator[Stage] = cycle(stages)
         groups_max = len(answer.tensors)
         self._heads: NDArray[np.uint32] = pinned_empty(3 * groups_max, np.uint32)  # of own updates: two

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 
-from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
@@ -28,6 +27,15 @@ RESIDUAL_PARTS = (
 )
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
+SEND_SHARE = 16  # one in so many coordinates has room in a send, where an update holds fewer than that
+SEND_UPDATES_MAX = 4096  # of one send: as many parts as a contribution to a round may have
+
+
+def send_indices_max(coordinates: int) -> int:
+    """Return the most indices of one send, which makes several updates where one does not hold them: all
+    coordinates up to 2^18, then 2^18, from 2^22 coordinates on a sixteenth of them.
+    """
+    return max(codec.indices_max(coordinates), coordinates // SEND_SHARE)
 
 
 def inbox_entry_bytes_max(coordinates: int) -> int:
@@ -55,8 +63,11 @@ def dense_numbers(weights: int) -> int:
 
 
 def inbox_bytes(coordinates: int) -> int:
-    """Return the capacity of an inbox: a power of two with room for 8 of the longest entries."""
-    return _power_of_two(INBOX_ENTRIES * entry_bytes(inbox_entry_bytes_max(coordinates)))
+    """Return the capacity of an inbox: a power of two with room for 8 of the longest entries, and for one of
+    the largest sends; of usual sends, a hundredth of the weights, that is twenty.
+    """
+    entries = max(INBOX_ENTRIES, _full_updates(coordinates))
+    return _power_of_two(entries * entry_bytes(inbox_entry_bytes_max(coordinates)))
 
 
 def outbox_bytes(coordinates: int, mode: Mode) -> int:
@@ -65,19 +76,25 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
 
     In a dense ring that is the most buckets that a round may have.
 
-    A send with a step for each tensor has up to min(coordinates, 4,096) entries. They hold together at most
-    as many indices as the longest entry, but each of them may hold one (client/compute.py). An entry of one
+    A send has as many updates as its indices fill, and beyond that one for each of its thresholds,
+    SEND_UPDATES_MAX together. Each of these may hold one index more (client/compute.py). An entry of one
     index takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further
-    indices add to it they add to the longest entry as well. So the longest entry and 72 bytes for each tensor
-    are enough: at most 864,168 + 4,096 * 72 = 1,159,080 bytes. That is more than 4 of the longest entries
-    only below 20,000 coordinates, and makes the outbox 512 KiB there at most.
+    indices add to it they add to a full entry as well. So the full entries and 72 bytes for each threshold
+    are enough. The thresholds make at most 294,912 bytes, which is more than 4 of the longest entries only
+    below 20,000 coordinates: there the outbox has 512 KiB at most. The full entries take a fifth of a byte
+    for each coordinate.
     """
     longest = outbox_bytes_min(coordinates, mode)
     if mode.dense:
         return _power_of_two(BUCKETS_MAX * longest)
     shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
-    one_send = longest + min(coordinates, TENSORS_MAX) * shortest
+    one_send = _full_updates(coordinates) * longest + min(coordinates, SEND_UPDATES_MAX) * shortest
     return _power_of_two(max(OUTBOX_ENTRIES * longest, one_send))
+
+
+def _full_updates(coordinates: int) -> int:
+    """Return how many updates the indices of the largest send fill."""
+    return -(-send_indices_max(coordinates) // codec.indices_max(coordinates))
 
 
 def _power_of_two(size_bytes: int) -> int:

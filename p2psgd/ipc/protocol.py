@@ -26,7 +26,7 @@ from p2psgd.wire.mode import parse_mode
 # anything is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
 
 
-VERSION = 8  # of the control protocol and of the memory's layout
+VERSION = 9  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 64 * 1024
 TENSORS_MAX = 4096
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
@@ -308,7 +308,6 @@ class AttachAnswer(Strict):
     quantum_log2: int
     mode: ModeWord
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
-    indices_max: Annotated[int, Field(ge=1)]
     inbox_bytes: Annotated[int, Field(ge=8)]
     outbox_bytes: Annotated[int, Field(ge=8)]
     steps: Count

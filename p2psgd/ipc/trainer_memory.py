@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.protocol import TENSORS_MAX, AttachAnswer, close_descriptors
+from p2psgd.ipc.protocol import AttachAnswer, close_descriptors
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_BYTES,
     COUNTERS_WORDS,
@@ -128,7 +128,8 @@ class Contributions:
         self._updates: list[OwnUpdateMade] = []
         self._indices = 0
         self._coordinates = coordinates
-        self._indices_max = codec.indices_max(coordinates) + TENSORS_MAX  # of one send (client/compute.py)
+        # of one send (client/compute.py)
+        self._indices_max = layout.send_indices_max(coordinates) + layout.SEND_UPDATES_MAX
 
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
@@ -147,9 +148,10 @@ class Contributions:
             self.steps = steps
             return made
         update = check_update(entry, self._coordinates)
-        if len(self._updates) == TENSORS_MAX or self._indices + count > self._indices_max:
+        if len(self._updates) == layout.SEND_UPDATES_MAX or self._indices + count > self._indices_max:
             raise TrainerError(
-                f"a contribution of more than {TENSORS_MAX} updates or {self._indices_max} indices"
+                f"a contribution of more than {layout.SEND_UPDATES_MAX} updates or {self._indices_max}"
+                " indices"
             )
         self._updates.append(update)
         self._indices += count

@@ -34,7 +34,6 @@ from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript, ScriptState
 from p2psgd.ipc.segments import DenseSegments, sealed_copy
 from p2psgd.ipc.trainer_memory import Attachment, Given
-from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import ASYNC, parse_mode
 
@@ -429,7 +428,6 @@ class TrainerSession(Lifecycle[SessionState]):
             "quantum_log2": run.quantum_log2,
             "mode": run.mode,
             "tensors": run.tensors,
-            "indices_max": codec.indices_max(run.coordinates),
             "inbox_bytes": self._inbox_bytes,
             "outbox_bytes": self._outbox_bytes,
             "steps": self._steps,

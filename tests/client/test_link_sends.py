@@ -146,6 +146,32 @@ def test_more_indices_than_an_update_may_hold_go_with_the_next_ones(daemon: Daem
     np.testing.assert_array_equal(link.weights, daemon.weights())
 
 
+@pytest.mark.parametrize("parted", [False, True])
+def test_a_send_of_a_large_model_makes_several_updates_that_count_once(daemon: Daemon, parted: bool) -> None:
+    shapes = {"low": (2**12, 2**11), "high": (77,)}
+    weights = 2**23 + 77
+    with attach(
+        {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, control=daemon.path
+    ) as link:
+        delta = np.zeros(weights, np.float32)
+        delta[::10] = 3 * QUANTUM
+        delta[10::20] *= -1
+        delta[-77:] = 9 * QUANTUM
+        steps = {"low": 1, "high": 2} if parted else 1
+        assert link.send(delta, steps) == (524_287 + 4 if parted else 524_292)  # a sixteenth
+        assert link.steps == 1
+        daemon.take_all()
+        updates = daemon.host.updates
+        assert [update.steps for update in updates] == [1] * 3
+        assert [len(update.words) for update in updates] == [2**18, 2**18 - 1 if parted else 2**18, 4]
+        np.testing.assert_array_equal(link.weights, daemon.weights())
+        np.testing.assert_array_equal(link.weights + link.residual, delta)
+        assert link.send(np.zeros(weights, np.float32), steps) > 0  # what found no room
+        daemon.take_all()
+        np.testing.assert_array_equal(link.weights, daemon.weights())
+        np.testing.assert_array_equal(link.weights + link.residual, delta)
+
+
 @pytest.mark.parametrize(
     ("delta", "step", "words"),
     [

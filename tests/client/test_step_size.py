@@ -3,7 +3,8 @@
 import pytest
 
 from p2psgd.client.step_size import FACTOR_MAX, TAU_START, StepSize
-from p2psgd.wire.codec import MAGNITUDE_MAX, indices_max
+from p2psgd.ipc.layout import send_indices_max
+from p2psgd.wire.codec import MAGNITUDE_MAX
 
 QUANTUM = 2.0**-10
 
@@ -58,8 +59,14 @@ def test_a_tiny_net_has_a_target_of_at_least_one_index() -> None:
     assert size.tau == TAU_START
 
 
-def test_tau_rises_while_the_updates_of_a_large_net_are_full() -> None:
-    weights = 60_000_000  # of which 1 % are more than an update holds
-    size = by_density(0.01, weights=weights)
-    size.sent(indices_max(weights))
+def test_tau_rises_while_the_sends_of_a_large_net_are_full() -> None:
+    weights = 60_000_000
+    size = by_density(0.1, weights=weights)  # more than a send holds
+    assert size.density == 1 / 32
+    size.sent(send_indices_max(weights))
     assert size.tau > TAU_START
+
+
+def test_a_large_net_has_the_density_that_it_was_given() -> None:
+    for weights in (13_000_000, 124_000_000, 2**31):
+        assert by_density(0.01, weights=weights).density == 0.01

@@ -11,7 +11,7 @@ import pytest
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
-from p2psgd.wire import codec
+from p2psgd.ipc import layout
 from tests.data.lists import shard_list
 from tests.gpu.backends import Backend
 from tests.gpu.links import TENSORS, WEIGHTS, Attach, attach_gpu, initial, loop_factory, sent_by, start_daemon
@@ -82,10 +82,11 @@ def test_shards_are_counted_behind_the_weights_as_on_the_host(
         np.testing.assert_array_equal(daemons[0].weights(), daemons[1].weights())
 
 
-def test_what_finds_no_room_in_an_update_waits_and_has_its_turn_as_on_the_host(
-    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach
+@pytest.mark.parametrize("low", [1 << 18, 1 << 23])
+def test_what_finds_no_room_in_a_send_waits_and_has_its_turn_as_on_the_host(
+    start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach, low: int
 ) -> None:
-    shapes = {"low": 1 << 18, "high": 50_000}
+    shapes = {"low": low, "high": 50_000}
     parts = {name: np.zeros(size, np.float32) for name, size in shapes.items()}
     delta = np.full(sum(shapes.values()), 9 * QUANTUM, np.float32)
     delta[::3] *= -1
@@ -95,7 +96,7 @@ def test_what_finds_no_room_in_an_update_waits_and_has_its_turn_as_on_the_host(
         for step in (4, 4, {"low": 3, "high": 2}, 4):
             sent = there.send(gpu.cupy.asarray(delta), step)
             assert sent == here.send(delta, step)
-            assert codec.indices_max(delta.size) - 1 <= sent < delta.size
+            assert layout.send_indices_max(delta.size) - 1 <= sent < delta.size
             check_equal(there, here)
         assert sent_by(daemons[0]) == sent_by(daemons[1])
 

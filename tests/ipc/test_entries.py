@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.protocol import TENSORS_MAX
 from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter, pack_head
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment, Given
@@ -168,7 +167,7 @@ def test_a_closing_entry_that_is_none_is_refused(
 
 
 def test_a_share_has_an_end(sparse: Trainer) -> None:
-    for number in range(TENSORS_MAX):
+    for number in range(layout.SEND_UPDATES_MAX):
         sparse.update(11, [1])
         if number % 1000 == 0:
             assert sparse.take() == []
@@ -179,7 +178,7 @@ def test_a_share_has_an_end(sparse: Trainer) -> None:
 
 def test_a_share_has_no_more_indices_than_a_send(sparse: Trainer) -> None:
     indices = list(range(codec.indices_max(WEIGHTS)))
-    for _ in range(1 + TENSORS_MAX // len(indices)):
+    for _ in range(1 + layout.SEND_UPDATES_MAX // len(indices)):
         sparse.update(11, indices)
         assert sparse.take() == []
     sparse.update(11, indices)

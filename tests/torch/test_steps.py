@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from p2psgd.wire.codec import indices_max
+from p2psgd.ipc.layout import send_indices_max
 from tests.torch.needed import p2psgd_torch
 
 pytestmark = pytest.mark.long
 
 
-def test_the_threshold_rises_while_the_updates_of_a_large_model_are_full() -> None:
-    weights = 60_000_000  # of which 1 % are more than an update holds
-    steps = p2psgd_torch.step_size.Steps({"weight": (0, weights)}, density=0.01, tau=None, quantum=2**-20)
+def test_the_threshold_rises_while_the_sends_of_a_large_model_are_full() -> None:
+    weights = 60_000_000
+    steps = p2psgd_torch.step_size.Steps({"weight": (0, weights)}, density=0.1, tau=None, quantum=2**-20)
     steps.restore(5.0, ())
     for _ in range(10):
-        steps.sent({"weight": indices_max(weights)})
+        steps.sent({"weight": send_indices_max(weights)})
     assert steps.tau > 5.0
 
 
