@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgpack
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal
+from p2psgd.ipc.tensor_table import RANK_MAX, TENSORS_MAX, pack_tensors, parse_tensors
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields, unpack_map
 from p2psgd.wire.mode import parse_mode
@@ -27,13 +36,18 @@ from p2psgd.wire.mode import parse_mode
 
 
 VERSION = 9  # of the control protocol and of the memory's layout
-REQUEST_BYTES_MAX = 64 * 1024
-TENSORS_MAX = 4096
+REQUEST_BYTES_MAX = 128 * 1024
+ARRAY_MAX = 8192  # elements in one: a status has 1,024 peers, a script's state 4,096 arrays
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
 
 Size = Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Shape = Annotated[tuple[Size, ...], Field(max_length=16)]
+Shape = Annotated[tuple[Size, ...], Field(max_length=RANK_MAX)]
+TensorTable = Annotated[
+    tuple[tuple[Name, Shape], ...],
+    Field(min_length=1, max_length=TENSORS_MAX),
+    BeforeValidator(lambda table: parse_tensors(table) if isinstance(table, bytes) else table),
+]
 Figure = Annotated[float, Field(ge=0)]
 ModeWord = Annotated[str, AfterValidator(lambda word: parse_mode(word).word)]
 
@@ -150,7 +164,7 @@ class ReportRequest(Strict):
 class ProposedRun(Strict):
     """The run that a trainer proposes; its initial coordinates come in a memfd."""
 
-    tensors: Annotated[tuple[tuple[Name, Shape], ...], Field(min_length=1, max_length=TENSORS_MAX)]
+    tensors: TensorTable
     quantum_log2: Annotated[int, Field(ge=QUANTUM_LOG2_MIN, le=0)]
     mode: ModeWord
     label: Annotated[str, Field(max_length=200)]
@@ -203,8 +217,10 @@ _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discrimina
 
 
 def pack_request(request: Request) -> bytes:
-    """Return the datagram of a request, with the keys that were set; TrainerError if it is over 64 KiB."""
+    """Return the datagram of a request, with the keys that were set; TrainerError if it is over 128 KiB."""
     fields = {**request.model_dump(exclude_unset=True), "op": request.op}
+    if isinstance(request, AttachRequest) and request.run is not None:
+        fields["run"]["tensors"] = pack_tensors(request.run.tensors)
     datagram: bytes = msgpack.packb(fields)
     if len(datagram) > REQUEST_BYTES_MAX:
         raise TrainerError(
@@ -216,7 +232,7 @@ def pack_request(request: Request) -> bytes:
 
 def parse_request(datagram: bytes) -> Request:
     """Return the request in a datagram; TrainerError with a sentence if it is not exactly one."""
-    return parse_fields(unpack_datagram(datagram, bytes_max=REQUEST_BYTES_MAX))
+    return parse_fields(unpack_datagram(datagram, bytes_max=REQUEST_BYTES_MAX, array_max=0))
 
 
 def parse_fields(fields: Fields) -> Request:
@@ -236,12 +252,14 @@ def describe_fault(error: ValidationError) -> str:
     return f"{place!r:.100}: {fault['msg']:.200}" if place else f"{fault['msg']:.200}"
 
 
-def unpack_datagram(datagram: bytes, *, bytes_max: int, lists: bool = False) -> Fields:
+def unpack_datagram(
+    datagram: bytes, *, bytes_max: int, array_max: int = ARRAY_MAX, lists: bool = False
+) -> Fields:
     """Return the MessagePack map in a datagram; TrainerError if it is longer than `bytes_max` or none."""
     if len(datagram) > bytes_max:
         raise TrainerError(f"a datagram of more than {bytes_max} bytes")
     try:
-        return unpack_map(datagram, array_max=2 * TENSORS_MAX, lists=lists)
+        return unpack_map(datagram, array_max=array_max, lists=lists)
     except ValueError as error:
         raise TrainerError(f"a datagram that is no MessagePack map: {error}") from None
 
@@ -271,7 +289,7 @@ class ReplicaAnswer(Strict):
     coordinates: Count
     mode: str
     quantum_log2: int
-    tensors: tuple[tuple[str, tuple[Count, ...]], ...]
+    tensors: TensorTable
     digest: U64
 
 
@@ -307,7 +325,7 @@ class AttachAnswer(Strict):
     shards: Count
     quantum_log2: int
     mode: ModeWord
-    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    tensors: TensorTable
     inbox_bytes: Annotated[int, Field(ge=8)]
     outbox_bytes: Annotated[int, Field(ge=8)]
     steps: Count

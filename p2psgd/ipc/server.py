@@ -33,6 +33,7 @@ from p2psgd.ipc.protocol import (
 )
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.segments import read_sealed_coordinates
+from p2psgd.ipc.tensor_table import pack_tensors
 from p2psgd.ipc.trainer_session import SessionHost, TrainerSession
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
@@ -197,7 +198,7 @@ class ControlServer:
             "coordinates": run.coordinates,
             "mode": run.mode,
             "quantum_log2": run.quantum_log2,
-            "tensors": run.tensors,
+            "tensors": pack_tensors(run.tensors),
             "digest": self._host.replica_digest(),
         }
         self.session.send_replica(connection, answer)

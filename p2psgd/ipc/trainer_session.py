@@ -33,6 +33,7 @@ from p2psgd.ipc.ring_buffer import entry_bytes, half_after
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript, ScriptState
 from p2psgd.ipc.segments import DenseSegments, sealed_copy
+from p2psgd.ipc.tensor_table import pack_tensors
 from p2psgd.ipc.trainer_memory import Attachment, Given
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import ASYNC, parse_mode
@@ -427,7 +428,7 @@ class TrainerSession(Lifecycle[SessionState]):
             "shards": run.shards,
             "quantum_log2": run.quantum_log2,
             "mode": run.mode,
-            "tensors": run.tensors,
+            "tensors": pack_tensors(run.tensors),
             "inbox_bytes": self._inbox_bytes,
             "outbox_bytes": self._outbox_bytes,
             "steps": self._steps,

@@ -44,7 +44,7 @@ FORMAT: Final = 2
 SHARD_COUNTS: Final = "shard_counts"  # the tensor of the second replica vector, if the run counts shards
 TEXT_BYTES_MAX: Final = 1024 * 1024  # of the trainer's own words
 TRAINER_ARRAYS_MAX: Final = 4096
-TENSORS_MAX: Final = 4096
+TENSORS_MAX: Final = 16_384  # as many as a trainer may propose
 HASH_PLACE: Final = 8 + len(b'{"__metadata__":{"sha256":"')  # of its 64 hex digits in the file
 NO_HASH: Final = "0" * 64  # what stands there while the file is hashed
 
@@ -289,7 +289,7 @@ def _header_of(frame: bytes, weights: int) -> UpdateHeader | None:
 # of the disk keeps its number.
 
 
-HEADER_BYTES_MAX: Final = 16 * 1024**2  # well above 4,096 tensors, 1,024 origins and the trainer's words
+HEADER_BYTES_MAX: Final = 32 * 1024**2  # well above 16,384 tensors, 1,024 origins and the trainer's words
 FRAMES_AT_A_TIME: Final = 256  # of the tail are read, and joined: hashing and writing each would cost more
 SLICE_BYTES: Final = 1024 * 1024  # hashed and written at a time, while it is in the processor's cache
 _TYPE_NAMES: Final = {np.dtype(numpy_name): name for name, numpy_name in DTYPES.items()}

@@ -40,6 +40,39 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*weights*")) == ["weights.npz"]
 
 
+def test_a_model_of_5000_tensors_trains_on_two_nodes_restarts_and_is_exported(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in ports))
+    places = [tmp_path / "node-0", tmp_path / "node-1"]
+    common = ("--peers", str(hosts), "--failure-timeout", "2")
+    options = [(*common, "--listen", f"127.0.0.1:{port}") for port in ports]
+    names = [f"model.layers.{number // 7}.mlp.experts.{number % 7}.weight" for number in range(5000)]
+    initial = {name: np.full((2, 1), number / 8192, np.float32) for number, name in enumerate(names)}
+    delta = np.zeros(10_000, np.float32)
+    delta[1::2] = 2.0
+    with all_stopped([Daemon(place, *own) for place, own in zip(places, options, strict=True)]) as daemons:
+        with (
+            p2psgd.attach(initial, control=places[0]) as link,
+            p2psgd.attach(initial, control=places[1]) as other,
+        ):
+            assert link.send(delta, threshold=2**20) == 5000
+            until(lambda: other.receive() and (other.weights == link.weights).all(), "its update has come")
+            run = daemons[0].status()["run"]  # type: ignore[index]
+            assert run["tensors"] == 5000
+        daemons[0].stop()
+        daemons[0] = Daemon(places[0], *options[0])
+        with p2psgd.attach(control=places[0]) as link:  # to the run of its checkpoint
+            assert list(link.tensors) == names
+            assert link.steps == 1
+            assert link.tensors[names[8]].tolist() == [[8 / 8192], [1 + 8 / 8192]]
+        with ControlClient(control_path(places[1])) as client:
+            assert export_weights(client, tmp_path / "weights.safetensors")[0] == 10_000
+    exported = safetensors.numpy.load_file(tmp_path / "weights.safetensors")
+    assert set(exported) == set(names)
+    assert exported[names[4999]].tolist() == [[4999 / 8192], [1 + 4999 / 8192]]
+
+
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
 def test_tensors_keep_their_names_whatever_they_are(tmp_path: Path, suffix: str) -> None:
     path, tensors = tmp_path / f"weights.{suffix}", (("file", (2,)), ("a/b c", ()), ("allow_pickle", (1, 1)))

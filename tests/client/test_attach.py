@@ -97,7 +97,7 @@ def test_a_second_trainer_is_refused_by_the_pid_of_the_first(daemon: Daemon, lin
         (ZEROS, {"quantum": 0.1}, "not a power of two"),
         (ZEROS, {"label": "x" * 201}, "at most 200 characters"),
         ({"x" * 201: ZEROS}, {}, "at most 200 characters"),
-        ({f"{n}": np.ones(1) for n in range(5000)}, {}, "at most 4096 items"),
+        ({f"{n}": np.ones(1) for n in range(16_385)}, {}, "at most 16384 items"),
     ],
 )
 def test_what_cannot_be_a_run_is_refused_before_a_daemon_is_asked(

@@ -23,6 +23,7 @@ from p2psgd.ipc.client import ControlClient, NoDaemon
 from p2psgd.ipc.listener import CONNECTIONS_MAX, socket_address
 from p2psgd.ipc.protocol import VERSION, close_descriptors, send_datagram
 from p2psgd.ipc.segments import Access, map_segment, sealed_copy
+from p2psgd.ipc.tensor_table import pack_tensors
 from tests import DEADLINE_S
 from tests.ipc.daemons import Daemon, LoopFactory, wait_until
 
@@ -31,7 +32,7 @@ ATTACH = {
     "op": "attach",
     "version": VERSION,
     "pid": 1,
-    "run": {"tensors": [["w", [2000]]], "quantum_log2": -20, "mode": "async", "label": ""},
+    "run": {"tensors": pack_tensors((("w", (2000,)),)), "quantum_log2": -20, "mode": "async", "label": ""},
 }
 
 
@@ -92,8 +93,7 @@ def test_a_replica_comes_as_bytes_that_nobody_can_change(daemon: Daemon) -> None
     np.testing.assert_array_equal(coordinates, daemon.host.coordinates)
     digest = daemon.call(daemon.host.replica_digest)
     assert daemon.host.proposal is not None
-    tensors = [[name, list(shape)] for name, shape in daemon.host.proposal.tensors]
-    run = {"mode": "async", "quantum_log2": -20, "tensors": tensors}
+    run = {"mode": "async", "quantum_log2": -20, "tensors": pack_tensors(daemon.host.proposal.tensors)}
     assert answer == {"weights": 2000, "coordinates": 2000, **run, "digest": digest}
 
 
@@ -154,7 +154,7 @@ def test_without_a_daemon_the_sentence_says_how_to_start_one(tmp_path: Path) -> 
     [
         (b"\xc1", "no MessagePack map"),
         (b"\x81\xa2op" + b"\x91" * 60_000, "no MessagePack map"),
-        (bytes(65_537), "larger than a request may be"),
+        (bytes(131_073), "larger than a request may be"),
         (msgpack.packb({"op": "stop"}), "malformed request"),
         (msgpack.packb({"op": "reload"}), "only the attached trainer"),
         (msgpack.packb({"op": "report", "loss": 1.0}), "only the attached trainer"),

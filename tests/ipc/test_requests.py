@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgpack
@@ -19,10 +20,11 @@ from p2psgd.ipc.protocol import (
     parse_request,
 )
 from p2psgd.ipc.run_proposal import RunProposal
+from p2psgd.ipc.tensor_table import pack_tensors
 from tests.ipc.daemons import PATIENT
 
 RUN = {
-    "tensors": [["w", [3, 4]], ["b", []]],
+    "tensors": pack_tensors((("w", (3, 4)), ("b", ()))),
     "quantum_log2": -20,
     "mode": "async",
     "label": "speech",
@@ -69,7 +71,7 @@ def test_a_report_names_only_what_it_says() -> None:
     [
         {},
         {"op": "stop"},
-        {"op": ["status"]},
+        {"op": {}},
         {"op": "status", "more": 1},
         {"op": "detach"},
         {"op": "detach", "finished": 1},
@@ -82,13 +84,14 @@ def test_a_report_names_only_what_it_says() -> None:
         {**ATTACH, "pid": 0},
         {**ATTACH, "pid": "1"},
         {"op": "attach", "version": 1, "pid": 1},
-        with_run(tensors=[]),
-        with_run(tensors=[["w", [0]]]),
-        with_run(tensors=[["w", [-1]]]),
-        with_run(tensors=[["", [1]]]),
-        with_run(tensors=[["w", [1.0]]]),
-        with_run(tensors=[["w"]]),
-        with_run(tensors=[["w", [2**32]]]),
+        with_run(tensors=b""),
+        with_run(tensors=""),
+        with_run(tensors=pack_tensors(())),
+        with_run(tensors=pack_tensors((("w", (0,)),))),
+        with_run(tensors=pack_tensors((("", (1,)),))),
+        with_run(tensors=pack_tensors((("w" * 201, (1,)),))),
+        with_run(tensors=pack_tensors((("w", (2**31 + 1,)),))),
+        with_run(tensors=pack_tensors((("w", (1,)),)) + b"more"),
         with_run(quantum_log2=1),
         with_run(quantum_log2=-31),
         with_run(mode="ring"),
@@ -120,7 +123,8 @@ def test_a_request_that_is_not_exactly_one_is_refused_in_a_sentence(fields: dict
         (b"\x81\xa2op\xdd\xff\xff\xff\xff", "max_array_len"),
         (b"\xdf\xff\xff\xff\xff", "max_map_len"),
         (b"\x81\xa2op\xdb\x03\x93\x87\x00", "no MessagePack map"),
-        (bytes(65_537), "more than 65536 bytes"),
+        (msgpack.packb({"op": "status", "more": [1]}), "max_array_len"),
+        (bytes(131_073), "more than 131072 bytes"),
     ],
 )
 def test_a_datagram_that_is_no_plain_map_is_refused(datagram: bytes, words: str) -> None:
@@ -163,12 +167,14 @@ def test_any_fields_are_a_request_or_a_refusal(op: str, fields: dict[str, Any]) 
 
 
 def test_tensors_with_one_name_or_too_many_weights_are_refused() -> None:
-    request = parse_request(msgpack.packb(with_run(tensors=[["w", [1]], ["v", [1]], ["w", [1]]])))
+    request = parse_request(
+        msgpack.packb(with_run(tensors=pack_tensors((("w", (1,)), ("v", (1,)), ("w", (1,))))))
+    )
     assert isinstance(request, AttachRequest)
     assert request.run is not None
     with pytest.raises(TrainerError, match="'w' stands for 2 tensors"):
         request.run.proposal()
-    request = parse_request(msgpack.packb(with_run(tensors=[["w", [2**31, 2**31]]])))
+    request = parse_request(msgpack.packb(with_run(tensors=pack_tensors((("w", (2**31, 2**31)),)))))
     assert isinstance(request, AttachRequest)
     assert request.run is not None
     with pytest.raises(TrainerError, match="at most 2147483648"):
@@ -176,8 +182,11 @@ def test_tensors_with_one_name_or_too_many_weights_are_refused() -> None:
 
 
 def test_a_request_that_no_daemon_would_take_is_not_sent() -> None:
-    tensors = tuple((f"{'long ' * 30}{number}", (1,)) for number in range(1000))
-    run = {"tensors": tensors, "quantum_log2": 0, "mode": "async", "label": ""}
-    request = AttachRequest.model_validate({"version": 1, "pid": 1, "run": run})
-    with pytest.raises(TrainerError, match="fewer tensors or shorter names"):
-        pack_request(request)
+    long = tuple((f"{'long ' * 30}{number}", (1,)) for number in range(7000))
+    chance = random.Random(1)
+    dense = tuple((f"{number} {chance.getrandbits(256):x}", (1,)) for number in range(5000))
+    for tensors in (long, dense):
+        run = {"tensors": tensors, "quantum_log2": 0, "mode": "async", "label": ""}
+        request = AttachRequest.model_validate({"version": 1, "pid": 1, "run": run})
+        with pytest.raises(TrainerError, match="fewer tensors or shorter names"):
+            pack_request(request)

@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from p2psgd.base.errors import CheckpointError
-from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.update_log import UnreadableTailError
-from p2psgd.storage.checkpoint import TrainerCheckpoint, read_checkpoint, read_meta, write_checkpoint
+from p2psgd.storage.checkpoint import (
+    TENSORS_MAX,
+    TrainerCheckpoint,
+    read_checkpoint,
+    read_meta,
+    write_checkpoint,
+)
 from p2psgd.wire import codec
 from p2psgd.wire.messages import FrontierRow
 from tests.storage.states import ME, SPEC, Life, assert_same, checkpoint, trainer_state
@@ -42,6 +48,16 @@ def test_what_is_written_comes_back(path: Path, updates: int, trainer: bool) -> 
     assert_same(read_checkpoint(path), state)
     assert read_meta(path) == meta
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_run_of_the_most_tensors_with_long_names_comes_back(path: Path) -> None:
+    plain = checkpoint()
+    many = [(f"\u20ac{number:019}", (1,)) for number in range(TENSORS_MAX)]
+    coordinates = np.zeros(TENSORS_MAX, np.int32)
+    spec = RunSpec(tuple(many), -20, "async", "", hash_coordinates(coordinates), "stall")
+    state = dataclasses.replace(plain, spec=spec, coordinates=coordinates, digest=0, trainer=None, tail=[])
+    write_checkpoint(path, state)
+    assert_same(read_checkpoint(path), state)
 
 
 def test_rounds_are_kept_and_stand_there_only_if_there_are_some(path: Path) -> None:
