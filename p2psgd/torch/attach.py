@@ -38,8 +38,8 @@ def attach(
     same weights on all nodes (call `torch.manual_seed` before it is made, or load the same file).
 
     Args:
-        model: The model, a `torch.nn.Module` whose parameters are float32 and on the CPU or one CUDA device.
-            Parameters that require a gradient now are trained.
+        model: The model, a `torch.nn.Module` on the CPU or one CUDA device. Parameters that require a
+            gradient now are trained; they are float32, or bfloat16 or float16 with a float32 master each.
         optimizer: Any `torch.optim.Optimizer` except LBFGS. It must have all trained parameters.
         density: The fraction of all weights that one step sends, above 0 and at most 0.25. Default: 0.01, if
             `tau` is not given. Without effect in a dense ring.

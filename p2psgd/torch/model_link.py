@@ -18,6 +18,7 @@ from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.horizon import INTERVAL, Horizon, Pace
+from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
@@ -38,6 +39,11 @@ def needs_mean_of_gradients(link: Link, optimizer: Any) -> bool:
     A class derived from SGD may do anything, so only SGD itself does without.
     """
     return link.mode.dense and type(optimizer) is not torch.optim.SGD
+
+
+def has_closure(optimizer: Any, arguments: Sequence[Any], named: Named) -> bool:
+    """Return True if `optimizer.step(*arguments, **named)` was given a closure."""
+    return any(one is not None and one is not optimizer for one in (*arguments, named.get("closure")))
 
 
 class GradientMean:
@@ -64,7 +70,7 @@ class GradientMean:
         momentum would move a frozen parameter. Once the daemon asks for the end the gradients stay as they
         are. Raises TrainerError for gradients that cannot be averaged.
         """
-        if any(one is not None and one is not optimizer for one in (*arguments, named.get("closure"))):
+        if has_closure(optimizer, arguments, named):
             raise TrainerError(
                 "in a dense ring the gradients are averaged before the step, and a closure makes others in"
                 " it: call step() without one"
@@ -187,8 +193,9 @@ class ModelLink:
         self._pace = Pace(expected_nodes(link), interval=max(1, INTERVAL // local_steps))
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
-        kept.restore()
+        self._restore(kept)
         flat = parameters.lay_out()
+        self._masters = parameters.masters
         self._flat = arrays.view(flat)
         self._delta = arrays.view(torch.empty_like(flat))
         averages = local_steps == 1 and needs_mean_of_gradients(link, optimizer)
@@ -200,6 +207,8 @@ class ModelLink:
         self._hooks += [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self._masters.widen()),
+            optimizer.register_load_state_dict_post_hook(lambda *_: self._masters.narrow()),
             *(
                 each.register_load_state_dict_post_hook(guard)
                 for each in model.modules()
@@ -222,6 +231,7 @@ class ModelLink:
                 raise
         finally:
             self._link.__exit__(kind, error, trace)
+            self._masters.cast_state(self._optimizer)  # for steps without p2psgd
 
     @property
     def rank(self) -> int:
@@ -313,20 +323,42 @@ class ModelLink:
             self._end_at_replica()
         finally:
             self._link.close(finished)
+            self._masters.cast_state(self._optimizer)  # for steps without p2psgd
+
+    def _restore(self, kept: Kept) -> None:
+        """Continue from the state that an earlier start kept, with the optimizer's state in float32."""
+        masters = Masters.copied(self._parameters.named.values())  # those of the run need another place
+        masters.widen()
+        try:
+            kept.restore()
+            masters.cast_state(self._optimizer)
+        finally:
+            masters.narrow()
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
-        self._parameters.check()
         if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
             self._undo()
+        self._parameters.check()
+        if self._masters and has_closure(optimizer, arguments, named):
+            raise TrainerError(
+                "parameters of bfloat16 or float16 are float32 while the optimizer steps, and a closure would"
+                " compute with those: call step() without one"
+            )
         if self._link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
             raise TrainerError(
                 "in a dense ring a GradScaler cannot leave the decision about a step to a fused optimizer:"
                 " make it with fused=False, and call skip() after a step that was left out"
             )
+        if self._mean is not None and not self._mean.due:
+            self._follow_round_of_changes()
+        self._masters.adopt()
+        self._masters.widen()
         if self._mean is not None:
-            if not self._mean.due:
-                self._follow_round_of_changes()
-            self._mean.take(optimizer, arguments, named)
+            try:
+                self._mean.take(optimizer, arguments, named)
+            except BaseException:
+                self._masters.narrow()
+                raise
         self._whole = False
         self._steps_seen += 1
         if self._horizon is not None:
@@ -342,6 +374,7 @@ class ModelLink:
         horizon.shorten(pace.ratio)
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        self._masters.narrow()
         if self._horizon is not None:
             self._horizon.restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
@@ -356,6 +389,7 @@ class ModelLink:
         """Send the changes since the last send, if it is time, and take in what has arrived."""
         self._count.unsent += 1
         if self._count.unsent < self._local_steps:
+            self._masters.round()
             self._whole = True
             if not self._link.mode.ring and self._link.wait(0.0):
                 self._receive()
@@ -420,10 +454,12 @@ class ModelLink:
         if not self._whole:
             return self._follow()
         self._whole = False
+        self._masters.adopt()
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             applied = self._link.receive()
             self._arrays.xp.add(self._link.weights, self._delta, out=self._flat)
+        self._masters.round()
         self._whole = True
         return applied
 
@@ -446,6 +482,8 @@ class ModelLink:
                 self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
             else:
                 self._flat[...] = self._link.weights
+        self._masters.narrow()
+        self._masters.round()
         self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:

@@ -1,8 +1,9 @@
 """Select the parameters of a model that are trained together with the other nodes, as one flat tensor.
 
 These are all that require a gradient, each once, in the order of `model.named_parameters()`. Each becomes a
-view of its part of the flat tensor, so that one pass over that tensor sees the whole model. It stays the same
-Parameter object, so references to it stay valid.
+view of its part of the flat tensor, so that one pass over that tensor sees the whole model; one of bfloat16
+or float16 gets its master there (masters.py). It stays the same Parameter object, so references to it stay
+valid.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.torch.arrays import Named
+from p2psgd.torch.masters import ROUNDED_TYPES, Masters
 
 Range = tuple[int, int]  # of the flat tensor: begin, end
 DEVICES = ("cpu", "cuda")
@@ -40,6 +42,7 @@ class TrainedParameters:
             for name, held in holder.items()
         ]
         self._pointers: dict[str, int] = {}
+        self.masters = Masters()
         self._groups = self._find_groups(model)
         self._optimized = _optimized(optimizer)
         self.device = self._check_values()
@@ -59,17 +62,24 @@ class TrainedParameters:
 
     def initial(self) -> dict[str, NDArray[Any]]:
         """Return the parameters' numbers now, in the host's memory."""
-        return {name: each.detach().cpu().numpy() for name, each in self.named.items()}
+        return {name: each.detach().float().cpu().numpy() for name, each in self.named.items()}
 
     def lay_out(self) -> Any:
-        """Move all parameters into one flat tensor (P,) float32 on their device; return it."""
+        """Move all parameters into one flat tensor (P,) float32 on their device, and make the `masters` of
+        those of another type; return it.
+        """
         flat = torch.empty(self.weights, dtype=torch.float32, device=self.device)
+        pairs = []
         for name, parameter in self.named.items():
             begin, end = self.ranges[name]
             part = flat[begin:end].view(parameter.shape)
             part.copy_(parameter.detach())
-            parameter.data = part
+            if parameter.dtype in ROUNDED_TYPES:
+                pairs.append((parameter, part))
+            else:
+                parameter.data = part
             self._pointers[name] = parameter.data_ptr()
+        self.masters = Masters(pairs)
         return flat
 
     def check(self) -> None:
@@ -129,10 +139,10 @@ class TrainedParameters:
                 raise TrainerError(
                     f"parameter {name!r} has no shape yet: run the model once before p2psgd.torch.attach"
                 )
-            if parameter.dtype != torch.float32:
+            if parameter.dtype not in (torch.float32, *ROUNDED_TYPES):
                 raise TrainerError(
                     f"parameter {name!r} is {str(parameter.dtype).removeprefix('torch.')}, and p2psgd trains"
-                    " float32: call model.float(), and torch.autocast for what is to be computed in less"
+                    " float32, bfloat16 and float16: call model.float()"
                 )
             if parameter.layout != torch.strided:
                 raise TrainerError(f"parameter {name!r} is {parameter.layout}; p2psgd trains dense ones")

@@ -1,0 +1,72 @@
+"""Parameters of bfloat16 or float16, and the float32 numbers that are trained in their place.
+
+The run and the optimizer's state are float32. The model computes with the rounded numbers, in the memory that
+its parameters always had. For the time of `optimizer.step()` each such parameter is its float32 master, and
+its gradient a float32 copy, so an optimizer sees a float32 model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+
+ROUNDED_TYPES: Final = (torch.bfloat16, torch.float16)
+
+
+class Masters:
+    """The float32 masters of some parameters; `pairs` are (parameter, master), of one shape each."""
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
+        self._all = [(parameter, parameter.data, master) for parameter, master in pairs]
+        self._gradients: list[Any] | None = None  # the rounded ones, while the parameters are masters
+
+    @classmethod
+    def copied(cls, parameters: Iterable[Any]) -> Masters:
+        """Return masters of their own for those of these parameters that are rounded."""
+        rounded = (each for each in parameters if each.dtype in ROUNDED_TYPES)
+        return cls((each, each.detach().float()) for each in rounded)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def adopt(self) -> None:
+        """Take over what the script has changed in parameters since they were rounded."""
+        for _, rounded, master in self._all:
+            master.copy_(torch.where(rounded == master.to(rounded.dtype), master, rounded))
+
+    def widen(self) -> None:
+        """Let each parameter be its master, with a float32 copy of its gradient."""
+        if self._gradients is not None:
+            return
+        self._gradients = [parameter.grad for parameter, _, _ in self._all]
+        for parameter, _, master in self._all:
+            gradient, parameter.grad = parameter.grad, None
+            parameter.data = master
+            if gradient is not None:
+                parameter.grad = gradient.float()
+
+    def narrow(self) -> None:
+        """Let each parameter be its rounded numbers again, as they were, with the gradient that it had."""
+        if self._gradients is None:
+            return
+        for (parameter, rounded, _), gradient in zip(self._all, self._gradients, strict=True):
+            parameter.grad = None
+            parameter.data = rounded
+            parameter.grad = gradient
+        self._gradients = None
+
+    def round(self) -> None:
+        """Set the rounded numbers to what the masters are now."""
+        for _, rounded, master in self._all:
+            rounded.copy_(master)
+
+    def cast_state(self, optimizer: Any) -> None:
+        """Give the optimizer's state of each parameter the type that the parameter has now."""
+        for parameter, _, _ in self._all:
+            state = optimizer.state.get(parameter, {})
+            for key, value in state.items():
+                counts = key == "step"  # which float32 holds for parameters of any type
+                if not counts and isinstance(value, torch.Tensor) and value.is_floating_point():
+                    state[key] = value.to(parameter.dtype)
