@@ -52,7 +52,8 @@ def attach(
         initial: The weights that training starts from, the same on all nodes: a float array, or a mapping of
             names to float arrays, whose order is the order of the tensors. Each number is rounded to the
             nearest multiple of `quantum`. Default: the run that the daemon already knows.
-        quantum: The unit of all weights, a power of two from `2**-30` to 1. Default: `2**-20`.
+        quantum: The unit of all weights, a power of two from `2**-30` to 1. Weights stay within `2**24`
+            quanta, and begin within `2**23`. Default: `2**-20`.
         label: Free text that all nodes must agree on, such as a name for the data. Default: "".
         two_nodes: The policy when two nodes lose each other. "stall": both wait, because neither can know
             whether the other one is dead. "lower-id": the one with the lower node id goes on. Default:

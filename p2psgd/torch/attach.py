@@ -56,8 +56,8 @@ def attach(
             nodes. False to leave them as they are. Default: True. Without effect in a ring.
         local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring each
             round is so many steps, and its result is the mean of all nodes' changes. Default: 1.
-        **options: Options of `p2psgd.attach`, such as `mode` and `payload`, or of `p2psgd.gpu.attach` for a
-            model on a CUDA device.
+        **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
+            `p2psgd.gpu.attach` for a model on a CUDA device.
 
     Returns:
         The model's link. Close it, or use it in a with block.
