@@ -25,6 +25,7 @@ BENCHES: Final = (
     "allreduce",
     "overlap",
     "ring_kill",
+    "large_model",
 )  # modules here, in the order of printing
 
 
