@@ -194,10 +194,10 @@ class ModelLink:
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
         self._restore(kept)
-        flat = parameters.lay_out()
+        flat, change = parameters.lay_out()
         self._masters = parameters.masters
         self._flat = arrays.view(flat)
-        self._delta = arrays.view(torch.empty_like(flat))
+        self._delta = arrays.view(change)
         averages = local_steps == 1 and needs_mean_of_gradients(link, optimizer)
         self._mean = GradientMean(link, parameters) if averages else None
         link.keep(kept.make)  # before a wait in which the daemon may ask for it

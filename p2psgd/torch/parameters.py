@@ -64,23 +64,25 @@ class TrainedParameters:
         """Return the parameters' numbers now, in the host's memory."""
         return {name: each.detach().float().cpu().numpy() for name, each in self.named.items()}
 
-    def lay_out(self) -> Any:
+    def lay_out(self) -> tuple[Any, Any]:
         """Move all parameters into one flat tensor (P,) float32 on their device, and make the `masters` of
-        those of another type; return it.
+        those of another type; return it, and one for their changes.
+
+        While the optimizer steps, the float32 gradients of rounded parameters lie in the second.
         """
-        flat = torch.empty(self.weights, dtype=torch.float32, device=self.device)
-        pairs = []
+        flat, change = (torch.empty(self.weights, dtype=torch.float32, device=self.device) for _ in range(2))
+        triples = []
         for name, parameter in self.named.items():
             begin, end = self.ranges[name]
             part = flat[begin:end].view(parameter.shape)
             part.copy_(parameter.detach())
             if parameter.dtype in ROUNDED_TYPES:
-                pairs.append((parameter, part))
+                triples.append((parameter, part, change[begin:end].view(parameter.shape)))
             else:
                 parameter.data = part
             self._pointers[name] = parameter.data_ptr()
-        self.masters = Masters(pairs)
-        return flat
+        self.masters = Masters(triples)
+        return flat, change
 
     def check(self) -> None:
         """Raise TrainerError if model or optimizer have other parameters than at `lay_out`."""
