@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
+from p2psgd.wire.ring_messages import ContributionMade
 from tests import DEADLINE_S
 from tests.ipc.daemons import (
     QUANTUM,
@@ -46,6 +48,39 @@ def ring(daemon: Daemon, link: Link) -> Ring:
     ring = Ring([daemon])
     ring.open()
     return ring
+
+
+class CountingRing(Ring):
+    """A ring that counts the updates of all shares of each round."""
+
+    def __init__(self, daemons: Sequence[Daemon]) -> None:
+        super().__init__(daemons)
+        self.updates: list[list[int]] = []
+
+    def complete(self) -> None:
+        shares = [daemon.host.shares[0] for daemon in self.daemons]
+        self.updates.append([len(share.updates) for share in shares if isinstance(share, ContributionMade)])
+        super().complete()
+
+
+def test_a_share_of_a_large_model_has_several_updates(start_daemon: StartDaemon) -> None:
+    zeros = np.zeros(5_000_000, np.float32)
+    daemons = [start_daemon(node) for node in (1, 2)]
+    options: dict[str, Any] = SPARSE
+    with (
+        attach(zeros, control=daemons[0].path, **options) as first,
+        attach(zeros, control=daemons[1].path, **options) as second,
+    ):
+        ring = CountingRing(daemons)
+        ring.open()
+        for _ in range(2):
+            assert first.send(zeros + np.float32(2 * QUANTUM), 1) == 312_500  # a sixteenth
+            assert second.send(zeros, 1) == 0
+            first.receive()
+            second.receive()
+        assert ring.updates == [[2, 0], [2, 0]]
+        assert np.count_nonzero(first.weights) == 625_000
+        np.testing.assert_array_equal(first.weights, second.weights)
 
 
 def test_links_that_give_different_shares_have_the_same_weights_after_each_round(

@@ -20,7 +20,7 @@ from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import ContributionMade
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 
-PARTS_MAX: Final = 4096  # of one share: one for each step size, so no more than a model has tensors
+PARTS_MAX: Final = 4096  # of one share: as many updates as a send may make (ipc/layout.py)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
