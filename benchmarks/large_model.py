@@ -156,8 +156,8 @@ def no_process_left(trainers: list[Trainer]) -> Iterator[None]:
         yield
     finally:
         for trainer in trainers:
-            trainer.process.kill()
-            trainer.process.wait()
+            with trainer.process as process:  # closes its pipes, and waits
+                process.kill()
 
 
 def run(*, large: bool) -> list[Figure]:

@@ -160,6 +160,28 @@ def test_a_script_that_is_started_again_has_its_float32_state_back(daemon: Daemo
         assert state["first.weight"].dtype == torch.bfloat16
 
 
+def test_sparse_gradients_and_channels_last_work_in_rounded_models_too(daemon: Daemon) -> None:
+    model = nn.ModuleDict({"words": nn.Embedding(50, 8, sparse=True), "image": nn.Conv2d(4, 6, 3)})
+    model = model.to(memory_format=torch.channels_last).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with attach(model, optimizer, daemon) as link:
+        before = point(link).copy()
+        for _ in range(2):
+            optimizer.zero_grad()
+            model["words"](torch.tensor([1, 3])).float().sum().backward()
+            model["image"](torch.ones(2, 4, 8, 8, dtype=torch.bfloat16)).float().sum().backward()
+            optimizer.step()
+        assert model["words"].weight.grad.is_sparse
+        changes = (point(link) - before)[:400].reshape(50, 8)
+        np.testing.assert_allclose(changes[[1, 3]], -0.2, rtol=1e-5)
+        assert not changes[[0, 2]].any()
+        check_rounded(model, point(link))
+        with torch.no_grad():
+            model["image"].weight[5, 3, 2, 2] = 0.5
+        link.link.receive()
+        assert model["image"].weight[5, 3, 2, 2].item() == 0.5
+
+
 def test_a_step_that_fails_leaves_a_rounded_model(daemon: Daemon) -> None:
     model = rounded(torch.bfloat16)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
