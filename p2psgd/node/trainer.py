@@ -185,6 +185,7 @@ class NodeTrainer:
             **figures,
             steps_per_s=self._pace.per_s if figures["attached"] else None,
             supervised=supervisor is not None,
+            running=supervisor is not None and supervisor.running,
             restarts=0 if supervisor is None else supervisor.restarts,
             crash="" if supervisor is None else supervisor.words,
             restart_in_s=0.0 if supervisor is None else supervisor.restart_in_s,

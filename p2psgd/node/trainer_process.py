@@ -150,6 +150,11 @@ class Supervisor:
         self._task.add_done_callback(raise_failure)
 
     @property
+    def running(self) -> bool:
+        """Return whether the command runs."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
     def restart_in_s(self) -> float:
         """Return the seconds until a trainer that has crashed is started again; 0 if none waits for that."""
         return 0.0 if self._restart_at is None else max(0.0, self._restart_at - time.monotonic())

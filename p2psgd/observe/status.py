@@ -180,6 +180,7 @@ class TrainerStatus(Part):
     refused_trainers: int = 0
     refused_requests: int = 0
     supervised: bool = Field(False, description="the daemon starts it")
+    running: bool = Field(False, description="the command that the daemon has started has not ended yet")
     restarts: int = 0
     crash: str = Field("", description="how the last one ended, if it crashed")
     restart_in_s: float = 0.0

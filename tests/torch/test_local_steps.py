@@ -194,3 +194,17 @@ def test_other_numbers_are_refused(daemon: Daemon, local_steps: Any) -> None:
     model = make_model()
     with pytest.raises(TrainerError, match=r"local_steps .* is refused: give a whole number from 1 to 1,000"):
         p2psgd_torch.attach(model, momentum(model), control=daemon.path, local_steps=local_steps)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_a_rounded_model_follows_each_local_step(daemon: Daemon, kind: Any) -> None:
+    weight = nn.Linear(4, 4, bias=False).to(kind)
+    optimizer = torch.optim.SGD(weight.parameters(), lr=2.0**-10)
+    plain = weight.weight.detach().float().clone()
+    with attach(daemon, weight, optimizer) as link:
+        for number in range(1, 2 * LOCAL_STEPS + 1):
+            weight.weight.grad = torch.ones_like(weight.weight)
+            optimizer.step()
+            torch.testing.assert_close(weight.weight.float(), plain - number * 2.0**-10, rtol=0, atol=2.0**-8)
+            assert link.steps == number
+    assert link.link.steps == 2

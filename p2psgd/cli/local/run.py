@@ -150,6 +150,16 @@ class Watch:
         return [daemon for daemon in self.live if not self._status(daemon.name).trainer.finished]
 
     @property
+    def running(self) -> list[LocalDaemon]:
+        """The live daemons whose trainers have finished, and whose script still runs."""
+        found = []
+        for daemon in self.live:
+            trainer = self._status(daemon.name).trainer
+            if trainer.finished and trainer.running:
+                found.append(daemon)
+        return found
+
+    @property
     def run(self) -> RunStatus | None:
         """Return what the live nodes report about their run; None when none of them knows one."""
         return next((run for daemon in self.live if (run := self._status(daemon.name).run)), None)
@@ -244,12 +254,14 @@ def _exit_code(code: int) -> ExitCode:
 
 CONVERGENCE_LIMIT_S = 60.0  # without any progress of any frontier
 STOP_LIMIT_S = 80.0  # a daemon's trainer ends within 10 s, it flushes for up to 30 s, and so long it may save
+SCRIPT_LIMIT_S = 600.0  # how long a script may evaluate and save after its training
 FINISH_LIMIT_S = 30.0  # how long trainers that were asked to finish may take for their last mini-batch
 
 TRAINING = "training"
 STOPPING = "stopping (Ctrl+C again kills)"
 CONVERGING = "waiting until all have every update"
 COMPARING = "comparing the replicas byte by byte"
+ENDING = "waiting until the scripts have ended"
 
 
 def run_local(plan: Plan, console: Console) -> ExitCode:
@@ -302,9 +314,10 @@ class LocalRun:
                 self._display.say(self._plan.recipe.unused)
             self._train()
             troubles = self._converge()
-            wall_s = time.monotonic() - began
+            wall_s, converged = time.monotonic() - began, not troubles
             proof = self._prove()
-        outcome = self._outcome(proof, wall_s, converged=not troubles)
+            troubles += self._let_scripts_end()
+        outcome = self._outcome(proof, wall_s, converged=converged)
         troubles += self._export()
         late = self._cluster.stop(self._stop_limit_s)
         report = build_report(outcome)
@@ -388,6 +401,20 @@ class LocalRun:
                     export_weights(client, self._plan.weights)
             except P2psgdError as error:
                 return [str(error)]
+        return []
+
+    def _let_scripts_end(self) -> list[str]:
+        """Wait until no live node's own script runs any more, since it may evaluate and save after its
+        training; return a sentence on those that take too long. Ctrl+C ends the wait.
+        """
+        deadline = time.monotonic() + SCRIPT_LIMIT_S
+        while (running := self._watch.running) and not self._interruption.requested:
+            if time.monotonic() > deadline:
+                names = formatting.listed([daemon.name for daemon in running])
+                return [
+                    f"{names}: the script still ran {SCRIPT_LIMIT_S:.0f} s after its training and was ended"
+                ]
+            self._watch.turn(ENDING)
         return []
 
     def _replicas(self) -> Iterator[NodeReplica]:

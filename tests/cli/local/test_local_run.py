@@ -159,6 +159,21 @@ def test_a_trainer_of_ones_own_needs_no_recipe(start: Start, tmp_path: Path) -> 
     assert [node["steps"] for node in report["per_node"]] == [50] * 3
 
 
+def test_a_script_may_evaluate_and_save_after_its_training(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "evaluates.py"
+    script.write_text(
+        "import pathlib, time, numpy, p2psgd\n"
+        "with p2psgd.attach(numpy.zeros(10, numpy.float32)) as link:\n"
+        "    link.receive()\n"
+        "    link.send(numpy.full(10, 1e-3, numpy.float32), threshold=1000)\n"
+        "time.sleep(6.0)\n"
+        f"pathlib.Path({str(tmp_path)!r}, f'{{link.node}}.txt').touch()\n"
+    )
+    run = start("-n", "2", "--trainer", f"{sys.executable} '{script}'")
+    assert run.ends() == ExitCode.OK, run.output
+    assert sorted(path.name for path in tmp_path.glob("*.txt")) == ["node-0.txt", "node-1.txt"]
+
+
 def test_ctrl_c_ends_a_script_that_does_not_look_at_stopping(start: Start, tmp_path: Path) -> None:
     script = tmp_path / "endless.py"
     script.write_text(
