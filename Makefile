@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2ps
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe speech
@@ -63,6 +63,12 @@ rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
 	$(PYTHON) -m pip --python .venv-rivals/bin/python --disable-pip-version-check install --quiet \
 	  --requirement .venv-rivals/rivals.txt
 	touch $@
+
+# End loss at equal samples, beside DDP, DiLoCo and SparseLoCo, into docs/explanation/learning.*: under three hours of two cores,
+# which may have other work, as no times are compared. An interrupted run goes on where it was; LEARN="--only GLOB", say,
+# runs a part, LEARN="--only GLOB --again" measures it anew, LEARN=--list names all.
+learn: $(VENV)/.test $(VENV)/.torch $(VENV)/.bench
+	$(BIN)/python -m benchmarks.learn $(LEARN)
 
 # SECONDS for each target, or for TARGET alone: see tests/fuzz/README.md.
 fuzz: $(VENV)/.test

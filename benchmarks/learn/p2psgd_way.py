@@ -1,0 +1,43 @@
+"""p2psgd as a script uses it: `attach`, and a daemon beside each trainer."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+import torch
+from torch.nn.utils import vector_to_parameters
+
+import p2psgd.torch
+from benchmarks.learn.job import Job
+from benchmarks.learn.ways import Way
+
+WAIT_S: Final = 5.0  # of silence, after which the others are taken to have ended
+
+
+class P2psgd(Way):
+    """Updates go when they are ready; the daemon counts the bytes."""
+
+    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
+        super().__init__(job, model, optimizer)
+        self._link: Any = p2psgd.torch.attach(model, optimizer, **job.options)
+        self.rank, self.nodes, self.first = self._link.rank, self._link.world_size, self._link.steps
+
+    @property
+    def sent_bytes(self) -> None:
+        """Return None: the report of `p2psgd local` has it."""
+        return None
+
+    def finish(self) -> Any:
+        """Return a copy with the replica's weights, and this node's buffers. The model itself has them after
+        `close`, but `p2psgd local` ends soon after the last `close`.
+        """
+        link, steps = self._link.link, self.job.batches // self.nodes
+        while min(link.peer_steps.values(), default=steps) < steps and link.wait(WAIT_S):
+            link.receive()
+        model = copy.deepcopy(self.model)
+        vector_to_parameters(torch.from_numpy(link.weights.copy()), model.parameters())
+        return model
+
+    def close(self) -> None:
+        self._link.close()

@@ -1,0 +1,111 @@
+"""Draw the pictures of the page: end loss by way, and end loss against the bytes that a node sends."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.learn.cases import TASKS, WAYS
+from benchmarks.learn.results import Results
+from benchmarks.learn.tables import NODES, Row, rows_of
+from benchmarks.pictures import can_draw, picture
+
+LOSSES: Final = Path("docs/explanation/learning_loss.png")
+BYTES: Final = Path("docs/explanation/learning_bytes.png")
+COLOURS: Final = dict(
+    zip(
+        WAYS,
+        (
+            *("#1a1a1a", "#1f5fa8", "#6aa5e0", "#2a8a4a", "#8fc79f"),
+            *("#e0b060", "#b06a10", "#6b4208", "#c81e1e", "#e08a8a", "#7a4fa8"),
+        ),
+        strict=True,
+    )
+)
+MARKERS: Final = {1: "*", 2: "v", 4: "o", 8: "s"}
+PANEL_IN: Final = (4.4, 3.9)
+
+
+def draw(results: Results) -> None:
+    """Write the PNGs; leave them as they are without matplotlib (make .venv/.bench)."""
+    panels = {task: rows for task in TASKS if len(rows := rows_of(results, task)) > 1}
+    if not can_draw() or not panels:
+        return
+    width, height = PANEL_IN
+    size_in = (max(width * len(panels), 2 * width), height)
+    for path, fill, shared in ((LOSSES, _draw_losses, True), (BYTES, _draw_bytes, False)):
+        size = size_in if shared else (size_in[0], height + 1.0)
+        with picture(path, size, ncols=len(panels), squeeze=False) as cells:
+            for axes, (task, rows) in zip(cells[0], panels.items(), strict=True):
+                fill(axes, rows)
+                axes.set_title(f"{task}, {rows[0].results[0].weights:,} weights", fontsize=9)
+                axes.grid(visible=True, alpha=0.25)
+            if not shared:
+                _legend(cells[0][0].figure, panels)
+
+
+def _draw_losses(axes: Any, rows: list[Row]) -> None:
+    """A line for each way, at one number of nodes: a dot for each seed, a ring for their mean."""
+    shown = [row for row in rows if row.nodes in (1, NODES) and math.isfinite(row.loss)]
+    for place, row in enumerate(reversed(shown)):
+        losses = [each.loss for each in row.results]
+        axes.plot(losses, [place] * len(losses), ".", color=COLOURS[row.way], markersize=5)
+        axes.plot(row.loss, place, "o", color=COLOURS[row.way], markersize=10, fillstyle="none")
+        text = f"{row.loss:.3f}"
+        axes.annotate(text, (row.loss, place), xytext=(9, -3), textcoords="offset points", fontsize=8)
+    names = [WAYS[row.way].label for row in reversed(shown)]
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    low, high = min(row.loss for row in shown), max(row.loss for row in shown)
+    axes.set_xlim(low - 0.08 * (high - low), high + 0.3 * (high - low))
+    axes.axvline(next((row.loss for row in shown if row.way == "one"), low), color="#1a1a1a", linestyle=":")
+    axes.set_xlabel(f"test loss, nats; one process, and {NODES} nodes")
+
+
+def _draw_bytes(axes: Any, rows: list[Row]) -> None:
+    """A point for each way and number of nodes; the ways of one colour are joined."""
+    for way in WAYS:
+        own = [row for row in rows if row.way == way and row.sent_bytes and math.isfinite(row.loss)]
+        axes.plot(
+            [row.sent_bytes / 1e6 for row in own],
+            [row.loss for row in own],
+            color=COLOURS[way],
+            linewidth=0.8,
+            alpha=0.6,
+        )
+        for row in own:
+            axes.plot(row.sent_bytes / 1e6, row.loss, MARKERS[row.nodes], color=COLOURS[way], markersize=7)
+    for row in rows:
+        if WAYS[row.way].alone:
+            axes.axhline(row.loss, color=COLOURS[row.way], linestyle=":", linewidth=1)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("MB that a node sends in all (logarithmic)")
+    axes.set_ylabel("test loss, nats")
+
+
+def _legend(figure: Any, panels: dict[str, list[Row]]) -> None:
+    """Below all panels: a colour for each way, a marker for each number of nodes."""
+    lines: Any = importlib.import_module("matplotlib.lines")
+    rows = [row for each in panels.values() for row in each]
+    ways = [way for way in WAYS if any(row.way == way for row in rows)]
+    nodes = sorted({row.nodes for row in rows} - {1})
+    handles = [
+        lines.Line2D(
+            [],
+            [],
+            color=COLOURS[way],
+            linestyle=":" if WAYS[way].alone else "-",
+            linewidth=1 if WAYS[way].alone else 3,
+            label=WAYS[way].label,
+        )
+        for way in ways
+    ]
+    if len(nodes) > 1:
+        handles += [
+            lines.Line2D([], [], color="#1a1a1a", marker=MARKERS[each], linestyle="", label=f"{each} nodes")
+            for each in nodes
+        ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)

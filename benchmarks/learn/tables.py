@@ -1,0 +1,135 @@
+"""Sums up results over seeds, and compares p2psgd with the other ways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Final
+
+from benchmarks.learn.cases import TASKS, WAYS, search
+from benchmarks.learn.results import Result, Results, best_rate
+from benchmarks.pages import table
+
+NODES: Final = 4  # of the comparisons
+OURS: Final = ("p2psgd", "p2psgd-plain", "p2psgd-local-10")
+NONE: Final = ""  # not measured
+HEADS: Final = ("way", "nodes", "rate", "seeds", "test loss", "to one process", "kB a node sends", "to DDP")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The results of a way on a task with so many nodes, at its best rate, for all measured seeds."""
+
+    way: str
+    nodes: int
+    results: tuple[Result, ...]
+
+    @property
+    def loss(self) -> float:
+        """Return the mean over seeds; NaN if one diverged."""
+        return mean(each.loss for each in self.results)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Return the mean over seeds, of a node."""
+        return mean(each.sent_bytes for each in self.results)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Return the mean over seeds, where the task has one."""
+        found = [each.accuracy for each in self.results if each.accuracy is not None]
+        return mean(found) if found else None
+
+
+def rows_of(results: Results, task: str) -> list[Row]:
+    """Return a row for each way and number of nodes whose rate is known, by way."""
+    rows = []
+    for way in WAYS:
+        rate = best_rate(results, task, way)
+        found: dict[int, list[Result]] = {}
+        for case, each in results.items():
+            if (case.task, case.way) == (task, way) and rate is not None and each.rate == rate:
+                found.setdefault(case.nodes, []).append(each)
+        rows += [Row(way, nodes, tuple(each)) for nodes, each in sorted(found.items())]
+    return rows
+
+
+def main_table(results: Results, task: str) -> list[str]:
+    """Lines of Markdown: a line for each row."""
+    rows = rows_of(results, task)
+    by_place = {(row.way, row.nodes): row for row in rows}
+    one = by_place.get(("one", 1))
+    accuracy = ("digits right",) if any(row.accuracy is not None for row in rows) else ()
+    lines = []
+    for row in rows:
+        ddp = by_place.get(("ddp", row.nodes))
+        cells = [
+            WAYS[row.way].label,
+            f"{row.nodes}",
+            f"{row.results[0].rate:g}{_edge(results, task, row.way)}",
+            f"{len(row.results)}",
+            _spread([each.loss for each in row.results]),
+            f"{row.loss - one.loss:+.3f}" if one and row is not one else NONE,
+            f"{row.sent_bytes / 1e3:,.0f}",
+            f"{ddp.sent_bytes / row.sent_bytes:,.1f}x fewer" if ddp and row.sent_bytes else NONE,
+        ]
+        if accuracy:
+            cells.append(f"{100 * row.accuracy:.2f} %" if row.accuracy is not None else NONE)
+        lines.append(cells)
+    return table((*HEADS, *accuracy), lines)
+
+
+def search_table(results: Results, task: str) -> list[str]:
+    """Lines of Markdown: the loss of each way at each rate, the best in bold."""
+    rates, lines = TASKS[task].rates, []
+    for way in WAYS:
+        found = [results.get(case) for case in search(task, way)]
+        if not any(found):
+            continue
+        best = best_rate(results, task, way)
+        cells = [_loss(each.loss) if each else NONE for each in found]
+        bold = [f"**{cell}**" if rate == best else cell for rate, cell in zip(rates, cells, strict=True)]
+        lines.append([WAYS[way].label, *bold])
+    return table(("way", *(f"rate {rate:g}" for rate in rates)), lines)
+
+
+def verdicts(results: Results, task: str) -> list[str]:
+    """Return a sentence for each of p2psgd's ways: beside which other ways it ends lower, and sends less."""
+    rows = [row for row in rows_of(results, task) if row.nodes == (1 if WAYS[row.way].alone else NODES)]
+    others = [row for row in rows if row.way not in OURS]
+    found = []
+    for ours in (row for row in rows if row.way in OURS):
+        lower = [WAYS[row.way].label for row in others if ours.loss < row.loss]
+        higher = [WAYS[row.way].label for row in others if not ours.loss < row.loss]
+        more = [WAYS[row.way].label for row in others if 0 < row.sent_bytes < ours.sent_bytes]
+        parts = [
+            f"ends **higher** than {_list(higher)}" if higher else "",
+            f"ends lower than {_list(lower)}" if lower else "",
+            f"sends **more** than {_list(more)}" if more else "",
+        ]
+        words = "; ".join(filter(None, parts)) or "has nothing to be compared with"
+        found.append(f"- {WAYS[ours.way].label}: {words}.")
+    return found
+
+
+def _edge(results: Results, task: str, way: str) -> str:
+    """Mark a best rate at the end of the list: a rate beyond it may be better."""
+    best, rates = best_rate(results, task, way), TASKS[task].rates
+    return " (lowest tried)" if best == rates[0] else " (highest tried)" if best == rates[-1] else ""
+
+
+def _spread(losses: Sequence[float]) -> str:
+    if len(losses) < 2:
+        return _loss(losses[0])
+    return f"{_loss(mean(losses))} ({_loss(min(losses))} to {_loss(max(losses))})"
+
+
+def _loss(loss: float) -> str:
+    return f"{loss:.3f}" if math.isfinite(loss) else "diverged"
+
+
+def _list(words: Sequence[str]) -> str:
+    words = [f"{each[0].lower() if each.startswith('one') else each[0]}{each[1:]}" for each in words]
+    return words[0] if len(words) == 1 else f"{'; '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,26 @@
+"""Every way really trains: a few batches of digits on two nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.learn.cases import TASKS, WAYS, Case, Way
+from benchmarks.learn.launch import run
+from tests.torch.needed import torch
+
+assert torch.distributed.is_available()
+
+HERE = [way for way in WAYS.values() if "local_steps" not in way.options]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", HERE, ids=lambda way: way.name)
+def test_a_way_trains_and_counts_its_bytes(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "digits-cnn", replace(TASKS["digits-cnn"], batches=120))
+    case = Case(task="digits-cnn", way=way.name, nodes=1 if way.alone else 2, seed=1, rate=None)
+    found = run(case, 0.02)
+    assert found.loss < 2.0  # chance is 2.3
+    assert found.steps == (120 if way.alone else 60)
+    assert (found.sent_bytes > 0) != way.alone

@@ -1,0 +1,59 @@
+"""The interface of a way to train, and its plainest case: one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from benchmarks.learn.job import Job
+
+
+class Way:
+    """One process. Other ways exchange something in `net`, in `optimizer.step()` or in `stepped`."""
+
+    rank = 0
+    nodes = 1
+    first = 0  # steps of this node that were made before
+
+    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
+        self.job, self.model, self.optimizer = job, model, optimizer
+        self.net = model  # returns the loss of a batch
+
+    @property
+    def sent_bytes(self) -> float | None:
+        """Return the bytes that this node has sent; None where the daemon counts them."""
+        return 0.0
+
+    def stepped(self, steps: int, *, last: bool) -> None:
+        """Do what follows after this node's `steps`-th step."""
+
+    def finish(self) -> Any:
+        """Wait for the steps of the others; return the model with the weights that the run has learnt."""
+        return self.model
+
+    def close(self) -> None:
+        """Leave the run, once the model is evaluated."""
+
+
+class Grouped(Way):
+    """A member of a process group over gloo."""
+
+    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
+        super().__init__(job, model, optimizer)
+        self.rank, self.nodes = torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+    def close(self) -> None:
+        torch.distributed.barrier()
+
+
+def weights_of(model: Any) -> int:
+    """Return the number of trained weights."""
+    return sum(each.numel() for each in model.parameters())
+
+
+def allreduce_bytes(entries: float, nodes: int) -> float:
+    """Return what a node sends when that many float32 are summed around a ring: each part of an N-th passes
+    N - 1 nodes as a sum, and N - 1 as the result.
+    """
+    return 4 * entries * 2 * (nodes - 1) / nodes
