@@ -25,7 +25,8 @@ COLOURS: Final = dict(
     )
 )
 MARKERS: Final = {1: "*", 2: "v", 4: "o", 8: "s"}
-PANEL_IN: Final = (4.4, 3.9)
+PANEL_IN: Final = (4.2, 3.7)
+COLUMNS: Final = 3
 
 
 def draw(results: Results) -> None:
@@ -33,28 +34,32 @@ def draw(results: Results) -> None:
     panels = {task: rows for task in TASKS if len(rows := rows_of(results, task)) > 1}
     if not can_draw() or not panels:
         return
-    width, height = PANEL_IN
-    size_in = (max(width * len(panels), 2 * width), height)
-    for path, fill, shared in ((LOSSES, _draw_losses, True), (BYTES, _draw_bytes, False)):
-        size = size_in if shared else (size_in[0], height + 1.0)
-        with picture(path, size, ncols=len(panels), squeeze=False) as cells:
-            for axes, (task, rows) in zip(cells[0], panels.items(), strict=True):
+    for path, fill, legend in ((LOSSES, _draw_losses, False), (BYTES, _draw_bytes, True)):
+        places = len(panels) + legend
+        columns = min(COLUMNS, places)
+        lines = -(-places // columns)
+        size_in = (PANEL_IN[0] * columns, PANEL_IN[1] * lines)
+        with picture(path, size_in, colours=200, nrows=lines, ncols=columns, squeeze=False) as grid:
+            cells = list(grid.flat)
+            for axes, (task, rows) in zip(cells, panels.items(), strict=False):
                 fill(axes, rows)
                 axes.set_title(f"{task}, {rows[0].results[0].weights:,} weights", fontsize=9)
                 axes.grid(visible=True, alpha=0.25)
-            if not shared:
-                _legend(cells[0][0].figure, panels)
+            for axes in cells[len(panels) :]:
+                axes.set_axis_off()
+            if legend:
+                _draw_legend(cells[len(panels)], [row for rows in panels.values() for row in rows])
 
 
 def _draw_losses(axes: Any, rows: list[Row]) -> None:
-    """A line for each way, at one number of nodes: a dot for each seed, a ring for their mean."""
+    """A line for each way, at one number of nodes: a stroke for each seed, a dot for their mean."""
     shown = [row for row in rows if row.nodes in (1, NODES) and math.isfinite(row.loss)]
     for place, row in enumerate(reversed(shown)):
         losses = [each.loss for each in row.results]
-        axes.plot(losses, [place] * len(losses), ".", color=COLOURS[row.way], markersize=5)
-        axes.plot(row.loss, place, "o", color=COLOURS[row.way], markersize=10, fillstyle="none")
+        axes.plot(losses, [place] * len(losses), "|", color=COLOURS[row.way], markersize=14)
+        axes.plot(row.loss, place, "o", color=COLOURS[row.way], markersize=8)
         text = f"{row.loss:.3f}"
-        axes.annotate(text, (row.loss, place), xytext=(9, -3), textcoords="offset points", fontsize=8)
+        axes.annotate(text, (row.loss, place), xytext=(9, 4), textcoords="offset points", fontsize=8)
     names = [WAYS[row.way].label for row in reversed(shown)]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -86,26 +91,23 @@ def _draw_bytes(axes: Any, rows: list[Row]) -> None:
     axes.set_ylabel("test loss, nats")
 
 
-def _legend(figure: Any, panels: dict[str, list[Row]]) -> None:
-    """Below all panels: a colour for each way, a marker for each number of nodes."""
+def _draw_legend(axes: Any, rows: list[Row]) -> None:
+    """Draw a colour for each way and a marker for each number of nodes, in a place of their own."""
     lines: Any = importlib.import_module("matplotlib.lines")
-    rows = [row for each in panels.values() for row in each]
-    ways = [way for way in WAYS if any(row.way == way for row in rows)]
-    nodes = sorted({row.nodes for row in rows} - {1})
     handles = [
         lines.Line2D(
             [],
             [],
             color=COLOURS[way],
             linestyle=":" if WAYS[way].alone else "-",
-            linewidth=1 if WAYS[way].alone else 3,
+            linewidth=1 if WAYS[way].alone else 4,
             label=WAYS[way].label,
         )
-        for way in ways
+        for way in WAYS
+        if any(row.way == way for row in rows)
     ]
-    if len(nodes) > 1:
-        handles += [
-            lines.Line2D([], [], color="#1a1a1a", marker=MARKERS[each], linestyle="", label=f"{each} nodes")
-            for each in nodes
-        ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+    handles += [
+        lines.Line2D([], [], color="#1a1a1a", marker=MARKERS[nodes], linestyle="", label=f"{nodes} nodes")
+        for nodes in sorted({row.nodes for row in rows} - {1})
+    ]
+    axes.legend(handles=handles, loc="center left", fontsize=9, frameon=False)

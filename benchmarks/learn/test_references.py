@@ -5,7 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import pytest
+
 from tests.torch.needed import torch
+
+pytestmark = pytest.mark.long  # PyTorch
 
 # After PyTorch, without which this module is skipped.
 diloco: Any = importlib.import_module("benchmarks.learn.diloco")
