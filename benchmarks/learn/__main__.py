@@ -43,7 +43,7 @@ def run_all(cases: list[Case], *, again: bool) -> None:
     """Run the cases one after the other; each result is kept as soon as it is known."""
     for number, case in enumerate(cases, 1):
         known = results.read()
-        if (case in known and not again) or not runs_here(case):
+        if (case in known and not again) or not (runs_here(case) and results.needed(known, case)):
             continue
         rate = case.rate if case.rate is not None else results.best_rate(known, case.task, case.way)
         if rate is None:
@@ -66,7 +66,9 @@ def runs_here(case: Case) -> bool:
 def _note(case: Case, known: results.Results) -> str:
     if not runs_here(case):
         return "  skipped: attach does not know its options"
-    return f"  {known[case].loss:.4f}" if case in known else ""
+    if case in known:
+        return f"  {known[case].loss:.4f}"
+    return "" if results.needed(known, case) else "  only if the best rate is at the edge"
 
 
 if __name__ == "__main__":

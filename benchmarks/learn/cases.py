@@ -26,7 +26,7 @@ class Task:
     optimizer: str  # "adamw" or "sgd", with momentum 0.9
     batch: int
     batches: int
-    rates: tuple[float, ...]  # the search tries each
+    rates: tuple[float, ...]  # of the search, rising; it begins with the three in the middle
     width: int = 0
     layers: int = 0
     context: int = 0
@@ -100,15 +100,15 @@ TASKS: Final = {
     task.name: task
     for task in (
         _GPT,
-        replace(_GPT, name="gpt-0.5M", width=128, rates=(1e-3, 2e-3, 4e-3)),
-        replace(_GPT, name="gpt-3M", width=256, layers=4, rates=(0.5e-3, 1e-3, 2e-3)),
+        replace(_GPT, name="gpt-0.5M", width=128, rates=(0.5e-3, 1e-3, 2e-3, 4e-3, 8e-3)),
+        replace(_GPT, name="gpt-3M", width=256, layers=4, rates=(0.25e-3, 0.5e-3, 1e-3, 2e-3, 4e-3)),
         Task(
             name="digits-cnn",
             model="digits",
             optimizer="sgd",
             batch=16,
             batches=1800,
-            rates=(0.02, 0.04, 0.08),
+            rates=(0.01, 0.02, 0.04, 0.08, 0.16),
         ),
     )
 }
@@ -156,10 +156,18 @@ OTHER_ROUNDS: Final = ("sparseloco-5", "diloco-30", "sparseloco-30")
 MAIN: Final = tuple(name for name in WAYS if name not in OTHER_ROUNDS)
 
 
+def first_rates(task: str) -> tuple[float, ...]:
+    """Return the three rates that every way tries; the others follow where the best is at the edge."""
+    rates = TASKS[task].rates
+    middle = len(rates) // 2
+    return rates[middle - 1 : middle + 2]
+
+
 def search(task: str, way: str) -> list[Case]:
-    """Return the cases that the rate of a way is chosen by."""
-    nodes = 1 if WAYS[way].alone else SEARCH_NODES
-    return [Case(task=task, way=way, nodes=nodes, seed=SEARCH_SEED, rate=rate) for rate in TASKS[task].rates]
+    """Return the cases that the rate of a way is chosen by, the three in the middle first."""
+    nodes, first = 1 if WAYS[way].alone else SEARCH_NODES, first_rates(task)
+    rates = [*first, *(rate for rate in TASKS[task].rates if rate not in first)]
+    return [Case(task=task, way=way, nodes=nodes, seed=SEARCH_SEED, rate=rate) for rate in rates]
 
 
 def _with_best_rate(task: str, ways: Iterable[str], nodes: int, seeds: Iterable[int]) -> list[Case]:

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from benchmarks.learn.cases import CASES, Case, search
+from benchmarks.learn.cases import CASES, TASKS, Case, first_rates, search
 from benchmarks.pages import commit, processor
 
 DATA: Final = Path("docs/explanation/learning.json")
@@ -62,12 +62,34 @@ def keep(case: Case, result: Result, path: Path = DATA, cases: Sequence[Case] = 
 
 
 def best_rate(results: Results, task: str, way: str) -> float | None:
-    """Return the rate with the lowest loss; None before all of the search is known, or if all diverged."""
-    tried = [results.get(case) for case in search(task, way)]
-    losses = {each.rate: each.loss for each in tried if each is not None and math.isfinite(each.loss)}
-    if None in tried or not losses:
+    """Return the rate with the lowest loss; None before the search has ended, or if all diverged."""
+    cases = search(task, way)
+    if any(needed(results, case) and case not in results for case in cases):
         return None
-    return min(losses, key=lambda rate: losses[rate])
+    return _best_tried(results, task, way)
+
+
+def needed(results: Results, case: Case) -> bool:
+    """Return whether the case is wanted: of a search only the three rates in the middle of the list, and the
+    neighbours of the best rate so far, so that the search goes on while the best one is at its edge.
+    """
+    first, best = first_rates(case.task), _best_tried(results, case.task, case.way)
+    if case.rate is None or case.rate in first:
+        return True
+    if best is None:
+        return False
+    rates = TASKS[case.task].rates
+    place = rates.index(best)
+    return case.rate in rates[max(0, place - 1) : place + 2]
+
+
+def _best_tried(results: Results, task: str, way: str) -> float | None:
+    losses = {
+        result.rate: result.loss
+        for case in search(task, way)
+        if (result := results.get(case)) is not None and math.isfinite(result.loss)
+    }
+    return min(losses, key=lambda rate: losses[rate]) if losses else None
 
 
 def surroundings() -> str:

@@ -85,7 +85,8 @@ def search_table(results: Results, task: str) -> list[str]:
     """Lines of Markdown: the loss of each way at each rate, the best in bold."""
     rates, lines = TASKS[task].rates, []
     for way in WAYS:
-        found = [results.get(case) for case in search(task, way)]
+        by_rate = {case.rate: results.get(case) for case in search(task, way)}
+        found = [by_rate[rate] for rate in rates]
         if not any(found):
             continue
         best = best_rate(results, task, way)
