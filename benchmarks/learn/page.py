@@ -50,7 +50,7 @@ def _task(results: Results, task: Task) -> Iterable[str]:
     yield _sentence(task, next(each.weights for case, each in results.items() if case.task == task.name))
     yield "\n".join(main_table(results, task.name))
     if found := verdicts(results, task.name):
-        yield f"With {NODES} nodes, seeds as in the table:"
+        yield f"With {NODES} nodes, by the seeds that both ways have:"
         yield "\n".join(found)
     yield f"The search, test loss with {SEARCH_NODES} nodes (one process: 1) and seed {SEARCH_SEED}:"
     yield "\n".join(search_table(results, task.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Final
@@ -24,7 +24,12 @@ class Row:
 
     way: str
     nodes: int
-    results: tuple[Result, ...]
+    by_seed: Mapping[int, Result]
+
+    @property
+    def results(self) -> list[Result]:
+        """Return the results of all seeds."""
+        return list(self.by_seed.values())
 
     @property
     def loss(self) -> float:
@@ -42,17 +47,22 @@ class Row:
         found = [each.accuracy for each in self.results if each.accuracy is not None]
         return mean(found) if found else None
 
+    def above(self, other: Row) -> float | None:
+        """Return how much higher the loss is than another way's, by the seeds that both have."""
+        both = [seed for seed in self.by_seed if seed in other.by_seed]
+        return mean(self.by_seed[seed].loss - other.by_seed[seed].loss for seed in both) if both else None
+
 
 def rows_of(results: Results, task: str) -> list[Row]:
     """Return a row for each way and number of nodes whose rate is known, by way."""
     rows = []
     for way in WAYS:
         rate = best_rate(results, task, way)
-        found: dict[int, list[Result]] = {}
+        found: dict[int, dict[int, Result]] = {}
         for case, each in results.items():
             if (case.task, case.way) == (task, way) and rate is not None and each.rate == rate:
-                found.setdefault(case.nodes, []).append(each)
-        rows += [Row(way, nodes, tuple(each)) for nodes, each in sorted(found.items())]
+                found.setdefault(case.nodes, {})[case.seed] = each
+        rows += [Row(way, nodes, dict(sorted(each.items()))) for nodes, each in sorted(found.items())]
     return rows
 
 
@@ -71,7 +81,7 @@ def main_table(results: Results, task: str) -> list[str]:
             f"{row.results[0].rate:g}{_edge(results, task, row.way)}",
             f"{len(row.results)}",
             _spread([each.loss for each in row.results]),
-            f"{row.loss - one.loss:+.3f}" if one and row is not one else NONE,
+            f"{above:+.3f}" if one and row is not one and (above := row.above(one)) is not None else NONE,
             f"{row.sent_bytes / 1e3:,.0f}",
             f"{ddp.sent_bytes / row.sent_bytes:,.1f}x fewer" if ddp and row.sent_bytes else NONE,
         ]
@@ -102,8 +112,9 @@ def verdicts(results: Results, task: str) -> list[str]:
     others = [row for row in rows if row.way not in OURS]
     found = []
     for ours in (row for row in rows if row.way in OURS):
-        lower = [WAYS[row.way].label for row in others if ours.loss < row.loss]
-        higher = [WAYS[row.way].label for row in others if not ours.loss < row.loss]
+        above = {WAYS[row.way].label: ours.above(row) for row in others}
+        lower = [label for label, much in above.items() if much is not None and much < 0]
+        higher = [label for label, much in above.items() if much is not None and not much < 0]
         more = [WAYS[row.way].label for row in others if 0 < row.sent_bytes < ours.sent_bytes]
         parts = [
             f"ends **higher** than {_list(higher)}" if higher else "",
@@ -132,5 +143,4 @@ def _loss(loss: float) -> str:
 
 
 def _list(words: Sequence[str]) -> str:
-    words = [f"{each[0].lower() if each.startswith('one') else each[0]}{each[1:]}" for each in words]
-    return words[0] if len(words) == 1 else f"{'; '.join(words[:-1])} and {words[-1]}"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -123,7 +123,7 @@ def test_the_table_has_the_spread_over_seeds_and_the_distance_to_one_process_and
     lines = tables.main_table(found, TASK)
     assert lines[2] == "| one process | 1 | 0.004 | 1 | 2.000 |  | 0 |  |"
     assert lines[3] == "| DDP | 4 | 0.008 (highest tried) | 1 | 2.400 | +0.400 | 8,000 | 1.0x fewer |"
-    ours = "2.250 (2.200 to 2.300) | +0.250 | 2,000 | 4.0x fewer"
+    ours = "2.250 (2.200 to 2.300) | +0.300 | 2,000 | 4.0x fewer"
     assert lines[4] == f"| p2psgd | 4 | 0.002 (lowest tried) | 2 | {ours} |"
     assert tables.verdicts(found, TASK) == [
         "- p2psgd: ends **higher** than one process; ends lower than DDP."
@@ -141,4 +141,4 @@ def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
     assert text.startswith("# Before")
     assert text.endswith("After.\n")
     assert "Not measured yet, " in text
-    assert "\n- gpt-3M, p2psgd, plain: 3\n" in text
+    assert "\n- gpt-3M, p2psgd plain: 3\n" in text
