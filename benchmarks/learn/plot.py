@@ -58,14 +58,21 @@ def _draw_losses(axes: Any, rows: list[Row]) -> None:
         losses = [each.loss for each in row.results]
         axes.plot(losses, [place] * len(losses), "|", color=COLOURS[row.way], markersize=14)
         axes.plot(row.loss, place, "o", color=COLOURS[row.way], markersize=8)
-        text = f"{row.loss:.3f}"
-        axes.annotate(text, (row.loss, place), xytext=(9, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            f"{row.loss:.3f}",
+            (row.loss, place),
+            xytext=(9, 4),
+            textcoords="offset points",
+            fontsize=8,
+            bbox={"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.5},
+        )
     names = [WAYS[row.way].label for row in reversed(shown)]
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(-0.6, len(names) - 0.4)
     low, high = min(row.loss for row in shown), max(row.loss for row in shown)
     axes.set_xlim(low - 0.08 * (high - low), high + 0.3 * (high - low))
     axes.axvline(next((row.loss for row in shown if row.way == "one"), low), color="#1a1a1a", linestyle=":")
+    axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel(f"test loss, nats; one process, and {NODES} nodes")
 
 
