@@ -82,9 +82,12 @@ def _where(results: Results) -> str:
         f"{len(results)} trainings, {hours:.1f} hours in all, from {days[0]} to {days[-1]}. The load before "
         f"each was {min(loads):.1f} to {max(loads):.1f}, the case before it included."
     )
-    return "\n".join(
-        [words, "", *(f"- {where}" for where in sorted({each.where for each in results.values()}))]
-    )
+    commits: dict[str, set[str]] = {}
+    for each in results.values():
+        where, _, commit = each.where.partition(", commit ")
+        commits.setdefault(where, set()).add(commit)
+    places = [f"- {where}; commits {', '.join(sorted(found))}" for where, found in sorted(commits.items())]
+    return "\n".join([words, "", *places])
 
 
 def _missing(results: Results) -> str:

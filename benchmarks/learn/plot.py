@@ -61,16 +61,17 @@ def _draw_losses(axes: Any, rows: list[Row]) -> None:
         axes.annotate(
             f"{row.loss:.3f}",
             (row.loss, place),
-            xytext=(9, 4),
+            xytext=(0, 9),  # above the strokes
             textcoords="offset points",
+            ha="center",
             fontsize=8,
             bbox={"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.5},
         )
     names = [WAYS[row.way].label for row in reversed(shown)]
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.set_ylim(-0.6, len(names) - 0.2)
     low, high = min(row.loss for row in shown), max(row.loss for row in shown)
-    axes.set_xlim(low - 0.08 * (high - low), high + 0.3 * (high - low))
+    axes.set_xlim(low - 0.15 * (high - low), high + 0.15 * (high - low))
     axes.axvline(next((row.loss for row in shown if row.way == "one"), low), color="#1a1a1a", linestyle=":")
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel(f"test loss, nats; one process, and {NODES} nodes")
