@@ -54,8 +54,8 @@ def attach(
         run_horizon: True to let the optimizer's betas and momentum count steps of the whole run: each is
             raised to the power of the steps that the run makes for each one of this node, about the number of
             nodes. False to leave them as they are. Default: True. Without effect in a ring.
-        local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring each
-            round is so many steps, and its result is the mean of all nodes' changes. Default: 1.
+        local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring a
+            round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1.
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 

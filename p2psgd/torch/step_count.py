@@ -15,7 +15,7 @@ class StepCount:
     def __init__(self, link: Link, local_steps: int) -> None:
         self.unsent = 0
         self._link, self._local_steps = link, local_steps
-        self._base = (0, 0)  # so many steps were in so many sends
+        self._base = (0, 0)  # steps, and the sends that held them
 
     @property
     def made(self) -> int:
@@ -29,12 +29,12 @@ class StepCount:
         return steps + (self._link.steps - sends) * self._local_steps
 
     def restore(self, steps: int, sends: int) -> None:
-        """Go on from where so many steps were in so many sends, whatever `local_steps` was then."""
+        """Go on from that number of `steps` in that number of `sends`, whatever `local_steps` was then."""
         self._base = (steps, sends)
 
     def note_send(self, sends: int) -> None:
-        """Count a send of the unsent steps, before which there were so many sends; one that did not count has
-        lost them.
+        """Count a send of the unsent steps. `sends` were made before it; one that did not count has lost the
+        steps.
         """
         if self._link.steps > sends:
             self._base = (self.sent + self.unsent - self._local_steps, self._link.steps)
