@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 INTERVAL: Final = 10  # own steps
+INTERVALS_SETTLED: Final = 5  # while nodes start, they do so one after the other
 INTERVALS_MAX: Final = 10  # so the ratio is that of the last 100 own steps
 # Classes whose betas are the weights of the past in two averages, and whose first steps are like all others:
 # those of RAdam decide whether it adapts at all, and some, such as Adan's, are weights of the present.
@@ -25,7 +26,8 @@ RATIO_PER_NODE: Final = 4  # a node so much slower than the others is helped no 
 class Pace:
     """Measures how many steps the run makes for each step of this node: about N, if all are equally fast.
 
-    `ratio` is from 1 on; until it is `measured` it is the number that was expected.
+    `ratio` is from 1 on: the number that was expected, then that of the intervals so far. It is `measured` once
+    nodes had the time to start.
     """
 
     def __init__(self, expected: float, *, interval: int = INTERVAL) -> None:
@@ -52,7 +54,7 @@ class Pace:
             nodes = 1 + max(count for _, count in self._rates)
             rate = statistics.median(rate for rate, _ in self._rates)
             self.ratio = min(1 + rate, RATIO_PER_NODE * nodes)
-            self.measured = True
+            self.measured = len(self._rates) >= INTERVALS_SETTLED
 
 
 class Horizon:
