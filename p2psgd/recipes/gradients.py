@@ -207,6 +207,7 @@ class SparseSending:
     def __init__(self, recipe: Recipe, shape: Shape, link: Link) -> None:
         self._link = link
         self._step_size = StepSize(shape.weights, recipe.quantum, tau=recipe.tau, density=recipe.density)
+        self._own_residual = recipe.own_residual and not recipe.run.trains.ring
         self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known
 
     @property
@@ -218,6 +219,12 @@ class SparseSending:
         """Go on from the `tau` of an earlier trainer."""
         self._step_size.restore(tau)
 
+    @property
+    def point(self) -> Vector:
+        """The numbers (P,) at which the gradient is taken: the weights, or these and the own residual."""
+        link = self._link
+        return link.weights + link.residual if self._own_residual else link.weights
+
     def send(self, gradient: Vector, rate: float) -> None:
         """Send what has grown beyond the step with this gradient (P,), which is changed; `rate`: the learning
         rate.
@@ -225,7 +232,7 @@ class SparseSending:
         link = self._link
         before = rate if self.rate is None else self.rate
         gradient *= np.float32(-rate)
-        if rate != before:
+        if rate != before and not self._own_residual:  # which is a part of the model
             gradient += np.float32(rate / before - 1) * link.residual
         link.send(gradient, self._step_size.step(rate))
         self.rate = rate

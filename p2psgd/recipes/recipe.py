@@ -113,6 +113,10 @@ class Recipe(BaseModel):
     )
     tau: Tau | None = Field(default=None, description=TAU_RANGE)
     density: Density | None = Field(default=None, description=DENSITY_RANGE)
+    own_residual: bool = Field(
+        default=False,
+        description="true or false (the gradient is taken at the weights plus what this node has not sent)",
+    )
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
@@ -138,7 +142,11 @@ class Recipe(BaseModel):
         """Return a sentence on which of its keys mean nothing in its mode and why; empty if all mean
         something, or if another mode than the recipe's own was asked for, which they may be for.
         """
-        if self._mode_told or not self.run.trains.dense:
+        if self._mode_told:
+            return ""
+        if self.own_residual and self.run.trains.ring:
+            return f"recipe {self.name}: own_residual means nothing in a ring"
+        if not self.run.trains.dense:
             return ""
         words = {"tau": self.tau, "density": self.density, "warm_start": self.warm_start}
         idle = [key for key, value in words.items() if value]
@@ -153,10 +161,10 @@ class Recipe(BaseModel):
     def label(self) -> str:
         """The name and a hash of all that must be equal on every node.
 
-        The data's place and the device are left out: they may be others on every machine. The table `run` is
-        part of the fingerprint itself, and so are the initial weights.
+        The data's place, the device and own_residual are left out: they may be others on every machine. The
+        table `run` is part of the fingerprint itself, and so are the initial weights.
         """
-        agreed = self.model_dump(mode="json", exclude={"data", "device", "run"})
+        agreed = self.model_dump(mode="json", exclude={"data", "device", "own_residual", "run"})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)

@@ -174,7 +174,7 @@ class RecipeTraining(abc.ABC, Generic[PlanType]):
         """
         sending = self._sending
         assert sending is not None, "contributions to a dense ring are given otherwise"
-        loss = self._gradients.take(self._link.weights, positions, gradient=self._gradient)
+        loss = self._gradients.take(sending.point, positions, gradient=self._gradient)
         self._check_loss(loss)
         if len(positions) < self._recipe.batch:
             self._gradient *= len(positions) / self._recipe.batch

@@ -26,8 +26,8 @@ RATIO_PER_NODE: Final = 4  # a node so much slower than the others is helped no 
 class Pace:
     """Measures how many steps the run makes for each step of this node: about N, if all are equally fast.
 
-    `ratio` is from 1 on: the number that was expected, then that of the intervals so far. It is `measured` once
-    nodes had the time to start.
+    `ratio` is from 1 on: the number that was expected, then that of the intervals so far. It is `measured`
+    once nodes had the time to start.
     """
 
     def __init__(self, expected: float, *, interval: int = INTERVAL) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -17,87 +17,12 @@ from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
+from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
 from p2psgd.torch.horizon import INTERVAL, Horizon, Pace
 from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
-
-# ----------------------------------------------------------------------------
-# In a dense ring, the mean of all nodes' gradients in the place of the own ones, before an optimiser steps.
-#
-# The mean of the changes that all nodes' optimisers make is given as well, as in every dense ring. Of an
-# optimiser in which a change is a linear function of the gradients, both come to the same numbers, and one
-# round is enough; of all others only the mean of gradients is what one machine would do with one large
-# batch. Rounds of odd numbers are then those of gradients, so that a node that comes later knows what is
-# due.
-
-
-def needs_mean_of_gradients(link: Link, optimizer: Any) -> bool:
-    """Return True if gradients must be averaged before the step: the mean of changes would differ.
-
-    A class derived from SGD may do anything, so only SGD itself does without.
-    """
-    return link.mode.dense and type(optimizer) is not torch.optim.SGD
-
-
-def has_closure(optimizer: Any, arguments: Sequence[Any], named: Named) -> bool:
-    """Return True if `optimizer.step(*arguments, **named)` was given a closure."""
-    return any(one is not None and one is not optimizer for one in (*arguments, named.get("closure")))
-
-
-class GradientMean:
-    """Averages the gradients of all nodes in a dense ring; they pass through the host's memory."""
-
-    def __init__(self, link: Link, parameters: TrainedParameters) -> None:
-        self._link = link
-        self._numbers = np.zeros(parameters.weights, np.float32)
-        flat = torch.from_numpy(self._numbers)
-        self._parts = [
-            (name, parameter, flat[slice(*parameters.ranges[name])].view(parameter.shape))
-            for name, parameter in parameters.named.items()
-        ]
-
-    @property
-    def due(self) -> bool:
-        """True if the open round is one of gradients."""
-        return self._link.round % 2 == 1
-
-    def take(self, optimizer: Any, arguments: Sequence[Any], named: Named) -> None:
-        """Average the gradients before `optimizer.step(*arguments, **named)`.
-
-        A missing gradient counts as zeros. It stays missing where all nodes have zeros, since decay and
-        momentum would move a frozen parameter. Once the daemon asks for the end the gradients stay as they
-        are. Raises TrainerError for gradients that cannot be averaged.
-        """
-        if has_closure(optimizer, arguments, named):
-            raise TrainerError(
-                "in a dense ring the gradients are averaged before the step, and a closure makes others in"
-                " it: call step() without one"
-            )
-        for name, parameter, part in self._parts:
-            if parameter.grad is None:
-                part.zero_()
-            elif parameter.grad.layout != torch.strided:
-                raise TrainerError(
-                    f"the gradient of {name!r} is sparse, which a dense ring does not average: make its layer"
-                    " with sparse=False, or take mode async"
-                )
-            else:
-                part.copy_(parameter.grad)
-        try:
-            self._link.allreduce(self._numbers, "mean", name="gradients", out=self._numbers)
-        except TrainerError:
-            if self._link.stopping:
-                return
-            raise
-        for _, parameter, part in self._parts:
-            if parameter.grad is None:
-                if not part.any():
-                    continue
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(part)
-
 
 # ----------------------------------------------------------------------------
 # The node's link as a script may use it whose optimiser's steps call `receive` and `send`.

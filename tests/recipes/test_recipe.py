@@ -55,7 +55,7 @@ def test_the_label_stands_for_all_that_nodes_must_agree_on() -> None:
     for changes in ({"seed": 2}, {"tau": 0.2}, {"batch": 8}, {"hidden": [8, 8]}, {"activation": "sigmoid"}):
         assert recipe(**changes).label != label
     assert recipe(data="/here/a.npz").label == recipe(data="/there/b.npz").label != label
-    assert recipe(device="cuda:1").label == label
+    assert recipe(device="cuda:1", own_residual=True).label == label
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None:
@@ -213,6 +213,10 @@ def test_a_dense_ring_needs_no_threshold_and_says_what_it_has_no_use_for() -> No
         "around whole, and the mean of all is one step"
     )
     assert recipe(run={"mode": "ring"}).unused == ""
+    assert recipe(run={"mode": "ring"}, own_residual=True).unused == (
+        "recipe mine: own_residual means nothing in a ring"
+    )
+    assert recipe(own_residual=True).unused == ""
     with pytest.raises(UsageError, match="give one of tau and density"):
         recipe(tau=None, run={"mode": "ring"})
 

@@ -5,7 +5,7 @@ import pytest
 
 from p2psgd.recipes.gradients import SparseSending
 from p2psgd.recipes.model import Activation, Shape
-from p2psgd.recipes.recipe import parse_recipe
+from p2psgd.recipes.recipe import RunTable, parse_recipe
 from tests.recipes.fake_link import FakeLink, FakeNet, as_link
 
 SHAPE = Shape(inputs=2, hidden=(), classes=2, activation=Activation.RELU)
@@ -37,3 +37,15 @@ def test_the_residual_changes_with_the_rate(link: FakeLink) -> None:
     sending.send(gradient.copy(), rate=0.5)
     assert link.residual[0] == -0.25  # two such gradients at the new rate
     assert link.thresholds[1] == 0.25 / RECIPE.quantum
+
+
+def test_the_own_residual_is_a_part_of_the_model_and_does_not_change_with_the_rate(link: FakeLink) -> None:
+    own = RECIPE.model_copy(update={"own_residual": True})
+    sending, plain = SparseSending(own, SHAPE, as_link(link)), SparseSending(RECIPE, SHAPE, as_link(link))
+    sending.send(np.array([0.25, 1, 0, 0, 0, 0], np.float32), rate=1.0)
+    assert sending.point.tolist() == [-0.25, -1, 0, 0, 0, 0]
+    assert plain.point.tolist() == [0, -0.5, 0, 0, 0, 0]
+    sending.send(np.zeros(6, np.float32), rate=0.5)
+    assert sending.point.tolist() == [-0.25, -1, 0, 0, 0, 0]
+    ring = own.model_copy(update={"run": RunTable(mode="ring")})
+    assert SparseSending(ring, SHAPE, as_link(link)).point is link.weights
