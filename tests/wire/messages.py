@@ -27,7 +27,7 @@ from p2psgd.wire.messages import (
     pack_members,
     pack_nodes,
     pack_peers,
-    parse_ip,
+    plain_ip,
 )
 from p2psgd.wire.ring_messages import (
     BUCKETS_MAX,
@@ -152,11 +152,10 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
 PORTS: Final = st.integers(1, 65535)
 
 
-@st.composite
-def ips(draw: st.DrawFn) -> IPAddress:
-    """Addresses that a node may have."""
-    ip = draw(st.ip_addresses().filter(lambda ip: not (ip.is_multicast or ip.is_unspecified)))
-    return parse_ip(pack_ip(ip)) if str(ip) != "255.255.255.255" else ipaddress.IPv4Address("10.0.0.1")
+def ips() -> st.SearchStrategy[IPAddress]:
+    """Return addresses that a node may have; IPv4, mapped into IPv6, is judged as what it is."""
+    plain = st.ip_addresses().map(lambda ip: plain_ip(str(ip)))
+    return plain.filter(lambda ip: not (ip.is_multicast or ip.is_unspecified or str(ip) == "255.255.255.255"))
 
 
 PEERS: Final = st.lists(st.builds(PeerRow, U64, ips(), PORTS), unique_by=lambda row: row.node, max_size=6)
