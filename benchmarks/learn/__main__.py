@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
 import time
 from fnmatch import fnmatch
 
-import p2psgd.torch
 from benchmarks.learn import page, plot, results
-from benchmarks.learn.cases import CASES, WAYS, Case
+from benchmarks.learn.cases import CASES, Case
 from benchmarks.learn.launch import run
 
 
@@ -43,7 +41,7 @@ def run_all(cases: list[Case], *, again: bool) -> None:
     """Run the cases one after the other; each result is kept as soon as it is known."""
     for number, case in enumerate(cases, 1):
         known = results.read()
-        if (case in known and not again) or not (runs_here(case) and results.needed(known, case)):
+        if (case in known and not again) or not results.needed(known, case):
             continue
         rate = case.rate if case.rate is not None else results.best_rate(known, case.task, case.way)
         if rate is None:
@@ -56,16 +54,7 @@ def run_all(cases: list[Case], *, again: bool) -> None:
         print(f"    rate {rate:g}: {words}", flush=True)
 
 
-def runs_here(case: Case) -> bool:
-    """Return whether this p2psgd has what the way needs; local steps are newer than the bench."""
-    known = inspect.signature(p2psgd.torch.attach).parameters
-    way = WAYS[case.way]
-    return way.method != "p2psgd" or all(option in known for option in way.options)
-
-
 def _note(case: Case, known: results.Results) -> str:
-    if not runs_here(case):
-        return "  skipped: attach does not know its options"
     if case in known:
         return f"  {known[case].loss:.4f}"
     return "" if results.needed(known, case) else "  only if the best rate is at the edge"

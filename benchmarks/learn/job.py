@@ -43,7 +43,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the first node finds at its end. `sent_bytes`: by this node; None where p2psgd counts itself."""
+    """The result that the first node writes at its end.
+
+    `sent_bytes` are those of this node; None for p2psgd, whose daemon counts them.
+    """
 
     loss: float
     accuracy: float | None

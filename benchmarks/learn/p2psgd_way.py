@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Final
-
-import torch
-from torch.nn.utils import vector_to_parameters
 
 import p2psgd.torch
 from benchmarks.learn.job import Job
@@ -29,15 +25,12 @@ class P2psgd(Way):
         return None
 
     def finish(self) -> Any:
-        """Return a copy with the replica's weights, and this node's buffers. The model itself has them after
-        `close`, but `p2psgd local` ends soon after the last `close`.
+        """Wait for the sends of the others and leave: the model then has the replica's weights, and this
+        node's buffers.
         """
-        link, steps = self._link.link, self.job.batches // self.nodes
-        while min(link.peer_steps.values(), default=steps) < steps and link.wait(WAIT_S):
+        link = self._link.link
+        sends = self.job.batches // self.nodes // self.job.options.get("local_steps", 1)
+        while min(link.peer_steps.values(), default=sends) < sends and link.wait(WAIT_S):
             link.receive()
-        model = copy.deepcopy(self.model)
-        vector_to_parameters(torch.from_numpy(link.weights.copy()), model.parameters())
-        return model
-
-    def close(self) -> None:
         self._link.close()
+        return self.model

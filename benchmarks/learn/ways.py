@@ -10,7 +10,11 @@ from benchmarks.learn.job import Job
 
 
 class Way:
-    """One process. Other ways exchange something in `net`, in `optimizer.step()` or in `stepped`."""
+    """Training in one process; the base class of all ways.
+
+    A way of several nodes exchanges its numbers in `net` (DDP), in `optimizer.step()` (p2psgd) or in
+    `stepped` (rounds).
+    """
 
     rank = 0
     nodes = 1
