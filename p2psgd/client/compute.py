@@ -21,6 +21,7 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError
+from p2psgd.wire.ring_messages import PARTS_MAX
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
@@ -120,10 +121,10 @@ class ResidualPass:
             same.append((same.pop()[0] if joins else begin, end))
         groups = [self._group(number, same) for number, same in ranges.items()]
         updates = sum(-(-group.room // codec.indices_max(self._weights)) for group in groups)
-        if updates > layout.SEND_UPDATES_MAX:
+        if updates > PARTS_MAX:
             raise TrainerError(
                 f"the {len(groups)} distinct thresholds of this send make up to {updates} updates; a send has"
-                f" at most {layout.SEND_UPDATES_MAX}: give more tensors the same threshold"
+                f" at most {PARTS_MAX}: give more tensors the same threshold"
             )
         return groups
 

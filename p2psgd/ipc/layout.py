@@ -12,7 +12,7 @@ from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import BUCKETS_MAX
+from p2psgd.wire.ring_messages import BUCKETS_MAX, PARTS_MAX
 
 # steps, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
 # closes the node's contribution to a round.
@@ -27,8 +27,7 @@ RESIDUAL_PARTS = (
 )
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
-SEND_SHARE = 16  # one in so many coordinates has room in a send, where an update holds fewer than that
-SEND_UPDATES_MAX = 4096  # of one send: as many parts as a contribution to a round may have
+SEND_SHARE = 16  # a send holds at most a sixteenth of the coordinates, or one full update if that is more
 
 
 def send_indices_max(coordinates: int) -> int:
@@ -77,7 +76,7 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
     In a dense ring that is the most buckets that a round may have.
 
     A send has as many updates as its indices fill, and beyond that one for each of its thresholds,
-    SEND_UPDATES_MAX together. Each of these may hold one index more (client/compute.py). An entry of one
+    PARTS_MAX together. Each of these may hold one index more (client/compute.py). An entry of one
     index takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further
     indices add to it they add to a full entry as well. So the full entries and 72 bytes for each threshold
     are enough. The thresholds make at most 294,912 bytes, which is more than 4 of the longest entries only
@@ -88,7 +87,7 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
     if mode.dense:
         return _power_of_two(BUCKETS_MAX * longest)
     shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
-    one_send = _full_updates(coordinates) * longest + min(coordinates, SEND_UPDATES_MAX) * shortest
+    one_send = _full_updates(coordinates) * longest + min(coordinates, PARTS_MAX) * shortest
     return _power_of_two(max(OUTBOX_ENTRIES * longest, one_send))
 
 

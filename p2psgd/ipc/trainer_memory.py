@@ -39,7 +39,14 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.reject import PeerError
-from p2psgd.wire.ring_messages import ARRAY, BUCKETS_MAX, CHANGES, BucketContributed, ContributionMade
+from p2psgd.wire.ring_messages import (
+    ARRAY,
+    BUCKETS_MAX,
+    CHANGES,
+    PARTS_MAX,
+    BucketContributed,
+    ContributionMade,
+)
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
@@ -129,7 +136,7 @@ class Contributions:
         self._indices = 0
         self._coordinates = coordinates
         # of one send (client/compute.py)
-        self._indices_max = layout.send_indices_max(coordinates) + layout.SEND_UPDATES_MAX
+        self._indices_max = layout.send_indices_max(coordinates) + PARTS_MAX
 
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
@@ -148,10 +155,9 @@ class Contributions:
             self.steps = steps
             return made
         update = check_update(entry, self._coordinates)
-        if len(self._updates) == layout.SEND_UPDATES_MAX or self._indices + count > self._indices_max:
+        if len(self._updates) == PARTS_MAX or self._indices + count > self._indices_max:
             raise TrainerError(
-                f"a contribution of more than {layout.SEND_UPDATES_MAX} updates or {self._indices_max}"
-                " indices"
+                f"a contribution of more than {PARTS_MAX} updates or {self._indices_max} indices"
             )
         self._updates.append(update)
         self._indices += count

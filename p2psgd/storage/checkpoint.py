@@ -24,6 +24,7 @@ from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, check_limits
 from p2psgd.core.update_log import Tail, UnreadableTailError
+from p2psgd.ipc.tensor_table import TENSORS_MAX
 from p2psgd.storage.files import replacing
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, link_limits
@@ -44,7 +45,6 @@ FORMAT: Final = 2
 SHARD_COUNTS: Final = "shard_counts"  # the tensor of the second replica vector, if the run counts shards
 TEXT_BYTES_MAX: Final = 1024 * 1024  # of the trainer's own words
 TRAINER_ARRAYS_MAX: Final = 4096
-TENSORS_MAX: Final = 16_384  # as many as a trainer may propose
 HASH_PLACE: Final = 8 + len(b'{"__metadata__":{"sha256":"')  # of its 64 hex digits in the file
 NO_HASH: Final = "0" * 64  # what stands there while the file is hashed
 

@@ -28,6 +28,7 @@ RING_UPDATE_BYTES: Final = _UPDATE.size
 RING_CHUNK_BYTES: Final = _CHUNK.size + _CHECKSUM.size
 RESULT_HOP: Final = 2**32 - 1  # a chunk of the result of a round that the receiver did not complete
 BUCKETS_MAX: Final = 4096  # of one round: a bucket is a tensor or some of them
+PARTS_MAX: Final = 4096  # updates of one contribution to a round, and of one send
 ROUND_MAX: Final = 2**32 - 1  # a thousand rounds a second for 49 days
 GENERATION_MAX: Final = 2**62  # nobody gets there by beginning
 

@@ -17,7 +17,7 @@ from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
 from p2psgd.wire.mode import Mode
-from p2psgd.wire.ring_messages import ARRAY, CHANGES, BucketContributed, ContributionMade
+from p2psgd.wire.ring_messages import ARRAY, CHANGES, PARTS_MAX, BucketContributed, ContributionMade
 from tests.ipc.daemons import PATIENT, make_words
 
 WEIGHTS = 3000
@@ -167,7 +167,7 @@ def test_a_closing_entry_that_is_none_is_refused(
 
 
 def test_a_share_has_an_end(sparse: Trainer) -> None:
-    for number in range(layout.SEND_UPDATES_MAX):
+    for number in range(PARTS_MAX):
         sparse.update(11, [1])
         if number % 1000 == 0:
             assert sparse.take() == []
@@ -178,7 +178,7 @@ def test_a_share_has_an_end(sparse: Trainer) -> None:
 
 def test_a_share_has_no_more_indices_than_a_send(sparse: Trainer) -> None:
     indices = list(range(codec.indices_max(WEIGHTS)))
-    for _ in range(1 + layout.SEND_UPDATES_MAX // len(indices)):
+    for _ in range(1 + PARTS_MAX // len(indices)):
         sparse.update(11, indices)
         assert sparse.take() == []
     sparse.update(11, indices)

@@ -10,7 +10,7 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.wire import codec
 from p2psgd.wire.mode import ASYNC, Mode
-from p2psgd.wire.ring_messages import BUCKETS_MAX
+from p2psgd.wire.ring_messages import BUCKETS_MAX, PARTS_MAX
 from tests.ipc.daemons import PATIENT
 
 SPARSE = Mode("sparse")
@@ -64,7 +64,7 @@ def send_bytes_max(sizes: list[int]) -> int:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100, 8_000, 30_000_000])
-@pytest.mark.parametrize("count", [1, 7, 34, 71, 1000, layout.SEND_UPDATES_MAX])
+@pytest.mark.parametrize("count", [1, 7, 34, 71, 1000, PARTS_MAX])
 def test_an_empty_outbox_holds_a_send_of_equal_tensors_with_steps_of_their_own(count: int, size: int) -> None:
     if count * size <= codec.WEIGHTS_MAX:
         assert send_bytes_max([size] * count) <= layout.outbox_bytes(count * size, SPARSE)
@@ -79,18 +79,18 @@ def test_an_empty_outbox_holds_a_send_of_equal_tensors_with_steps_of_their_own(c
 def test_an_empty_outbox_holds_a_send_of_any_tensors_with_steps_of_their_own(
     some: list[int], ones: int, large: int
 ) -> None:
-    sizes = [*some, *[1] * min(ones, layout.SEND_UPDATES_MAX - 60 - len(some)), large]
+    sizes = [*some, *[1] * min(ones, PARTS_MAX - 60 - len(some)), large]
     assert send_bytes_max(sizes) <= layout.outbox_bytes(sum(sizes), SPARSE)
     assert send_bytes_max(sizes[:-1]) <= layout.outbox_bytes(sum(sizes[:-1]), SPARSE)
 
 
 def test_steps_that_would_make_too_many_updates_are_refused() -> None:
-    sizes = [2**20] * 3 + [1] * (layout.SEND_UPDATES_MAX - 2)
+    sizes = [2**20] * 3 + [1] * (PARTS_MAX - 2)
     with pytest.raises(
         TrainerError, match=r"the 4097 distinct thresholds .* 4097 updates; .* at most 4096: give"
     ):
         send_bytes_max(sizes)
-    sizes = [2**23] * 2 + [1] * (layout.SEND_UPDATES_MAX - 2)
+    sizes = [2**23] * 2 + [1] * (PARTS_MAX - 2)
     with pytest.raises(
         TrainerError, match=r"the 4096 distinct thresholds .* 4098 updates; .* at most 4096: give"
     ):

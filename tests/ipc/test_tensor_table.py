@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.protocol import REQUEST_BYTES_MAX
 from p2psgd.ipc.tensor_table import RANK_MAX, TABLE_BYTES_MAX, TENSORS_MAX, pack_tensors, parse_tensors
-from p2psgd.storage import checkpoint
 from tests.ipc.daemons import PATIENT
 
 ROW = struct.Struct("<HB")
@@ -46,7 +45,6 @@ def test_a_model_of_5000_parameters_takes_a_third_of_a_datagram() -> None:
 
 
 def test_the_limits_are_where_they_are_said_to_be() -> None:
-    assert TENSORS_MAX == checkpoint.TENSORS_MAX
     most = tuple((str(number), ()) for number in range(TENSORS_MAX))
     assert parse_tensors(pack_tensors(most)) == most
     with pytest.raises(TrainerError, match=r"of 16385 tensors take \d+ bytes; at most 16384 tensors and"):

@@ -94,7 +94,7 @@ class Book:
 
     @property
     def damaged(self) -> bool:
-        """Whether a node has reason to find its memory damaged."""
+        """Return whether a scrub of this node may report damaged memory: a bit of it has flipped."""
         return self.flipped is not None
 
     def flip(self, replica: Replica, index: int, difference: int) -> None:

@@ -15,8 +15,8 @@ from safetensors import safe_open
 from p2psgd.base.errors import CheckpointError
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.update_log import UnreadableTailError
+from p2psgd.ipc.tensor_table import TENSORS_MAX
 from p2psgd.storage.checkpoint import (
-    TENSORS_MAX,
     TrainerCheckpoint,
     read_checkpoint,
     read_meta,

@@ -133,7 +133,7 @@ def test_shards_are_refused(daemon: Daemon) -> None:
 
 
 def train(ring: Ring, payload: str, rounds: int) -> list[Any]:
-    """What each of two nodes ends with: flat weights and residual; each skips a step."""
+    """Train two nodes, each of which skips a step. Return the flat weights and the residual of each."""
 
     def one(place: int) -> Any:
         model = models[place]

@@ -32,7 +32,7 @@ def rounded(kind: Any, *, mixed: bool = False) -> Any:
 
 
 def take_gradient(model: Any, seed: int) -> Any:
-    """Of mini-batch `seed`, in the type of each parameter; the loss."""
+    """Compute the gradient of mini-batch `seed`, in the type of each parameter. Return the loss."""
     inputs = torch.randn(8, 6, generator=torch.Generator().manual_seed(seed))
     hidden = torch.nn.functional.linear(inputs, model.first.weight.float(), model.first.bias.float())
     hidden = hidden * model.norm.weight.float() + model.norm.bias.float()

@@ -7,7 +7,6 @@ has applied the contribution to a round that this node did not see completed has
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,6 @@ from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import ContributionMade
 from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
-
-PARTS_MAX: Final = 4096  # of one share: as many updates as a send may make (ipc/layout.py)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,13 +21,14 @@ from p2psgd.core.events import RingUpdate, RoundMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.receive import Applier
-from p2psgd.core.ring.contribution import PARTS_MAX, OwnContribution, Part, check_part
+from p2psgd.core.ring.contribution import OwnContribution, Part, check_part
 from p2psgd.core.ring.rounds import Completed, Generation, OnComplete
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.ring_messages import (
+    PARTS_MAX,
     ROUND_MAX,
     BucketContributed,
     ContributionMade,

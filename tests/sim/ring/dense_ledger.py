@@ -129,8 +129,8 @@ class DenseBook:
 
     @property
     def damaged(self) -> bool:
-        """As Book's, and so are weights that a round has left behind while the scrub reads them, and until
-        what it found is mended.
+        """As in Book. After a round has replaced the flipped weights, the scrub may still report them, until
+        it has read them; then until its report is dealt with.
         """
         return self.flipped is not None or self._flipped_in is not None
 
