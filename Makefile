@@ -67,7 +67,7 @@ rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
 # End loss at equal samples, beside DDP, DiLoCo and SparseLoCo, into docs/explanation/learning.*: under three hours of two cores,
 # which may have other work, as no times are compared. An interrupted run goes on where it was; LEARN="--only GLOB", say,
 # runs a part, LEARN="--only GLOB --again" measures it anew, LEARN=--list names all.
-learn: $(VENV)/.test $(VENV)/.torch $(VENV)/.bench
+learn: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench
 	$(BIN)/python -m benchmarks.learn $(LEARN)
 
 # SECONDS for each target, or for TARGET alone: see tests/fuzz/README.md.

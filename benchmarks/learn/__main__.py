@@ -43,7 +43,9 @@ def run_all(cases: list[Case], *, again: bool) -> None:
         known = results.read()
         if (case in known and not again) or not results.needed(known, case):
             continue
-        rate = case.rate if case.rate is not None else results.best_rate(known, case.task, case.way)
+        rate = (
+            case.rate if case.rate is not None else results.best_rate(known, case.task, case.way, case.nodes)
+        )
         if rate is None:
             print(f"{case.name}: no rate, run the search first", flush=True)
             continue

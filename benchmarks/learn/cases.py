@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-SEARCH_NODES: Final = 4
 SEARCH_SEED: Final = 1
 SEEDS: Final = (1, 2, 3)
-ROUND_STEPS: Final = 10  # own steps between two exchanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +27,8 @@ class Task:
     width: int = 0
     layers: int = 0
     context: int = 0
+    nodes: tuple[int, ...] = (4,)  # that the ways of several nodes are run with
+    seeds: tuple[int, ...] = SEEDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A training. `rate` None: the best one of the search, once that is known."""
+    """A training. `rate` None: the best one of the search with these nodes, once that is known."""
 
     task: str
     way: str
@@ -70,8 +69,9 @@ class Case:
 
     def job(self, rate: float) -> dict[str, Any]:
         """Return what the trainer is given."""
-        task, way = TASKS[self.task], WAYS[self.way]
-        return asdict(task) | {
+        task, way = asdict(TASKS[self.task]), WAYS[self.way]
+        del task["seeds"]
+        return task | {
             "method": way.method,
             "options": way.options,
             "nodes": self.nodes,
@@ -100,8 +100,17 @@ TASKS: Final = {
     task.name: task
     for task in (
         _GPT,
-        replace(_GPT, name="gpt-0.5M", width=128, rates=(0.5e-3, 1e-3, 2e-3, 4e-3, 8e-3)),
-        replace(_GPT, name="gpt-3M", width=256, layers=4, rates=(0.25e-3, 0.5e-3, 1e-3, 2e-3, 4e-3)),
+        replace(
+            _GPT,
+            name="gpt-0.5M",
+            width=128,
+            batches=3000,
+            rates=(0.5e-3, 1e-3, 2e-3, 4e-3, 8e-3),
+            nodes=(4, 8),
+        ),
+        replace(
+            _GPT, name="gpt-3M", width=256, layers=4, rates=(0.25e-3, 0.5e-3, 1e-3, 2e-3, 4e-3), seeds=(1,)
+        ),
         Task(
             name="digits-cnn",
             model="digits",
@@ -109,6 +118,7 @@ TASKS: Final = {
             batch=16,
             batches=1800,
             rates=(0.01, 0.02, 0.04, 0.08, 0.16),
+            nodes=(4, 8),
         ),
     )
 }
@@ -119,7 +129,7 @@ WAYS: Final = {
         Way(name="one", label="one process", method="one"),
         Way(name="ddp", label="DDP", method="ddp"),
         Way(name="powersgd", label="PowerSGD", method="powersgd", options={"rank": 2, "whole_steps": 10}),
-        Way(name="diloco-10", label="DiLoCo H=10", method="diloco", options={"round_steps": ROUND_STEPS}),
+        Way(name="diloco-10", label="DiLoCo H=10", method="diloco", options={"round_steps": 10}),
         Way(name="diloco-30", label="DiLoCo H=30", method="diloco", options={"round_steps": 30}),
         Way(
             name="sparseloco-5",
@@ -131,7 +141,7 @@ WAYS: Final = {
             name="sparseloco-10",
             label="SparseLoCo H=10",
             method="sparseloco",
-            options={"round_steps": ROUND_STEPS, "density": 1 / 32},
+            options={"round_steps": 10, "density": 1 / 32},
         ),
         Way(
             name="sparseloco-30",
@@ -141,17 +151,13 @@ WAYS: Final = {
         ),
         Way(name="p2psgd", label="p2psgd", method="p2psgd"),
         Way(name="p2psgd-plain", label="p2psgd plain", method="p2psgd", options=PLAIN),
-        Way(
-            name="p2psgd-local-10",
-            label="p2psgd H=10",
-            method="p2psgd",
-            options={"local_steps": ROUND_STEPS},
-        ),
+        Way(name="p2psgd-3", label="p2psgd H=3", method="p2psgd", options={"local_steps": 3}),
+        Way(name="p2psgd-15", label="p2psgd H=15", method="p2psgd", options={"local_steps": 15}),
     )
 }
-# Other lengths of a round, of the smallest task only. With H 5 SparseLoCo sends about as much as p2psgd.
-OTHER_ROUNDS: Final = ("sparseloco-5", "diloco-30", "sparseloco-30")
-MAIN: Final = tuple(name for name in WAYS if name not in OTHER_ROUNDS)
+# Other lengths of a round, with 4 nodes of the first tasks only.
+OTHER_ROUNDS: Final = {"gpt-0.14M": ("sparseloco-5",), "gpt-0.5M": ("diloco-30", "sparseloco-30")}
+MAIN: Final = tuple(name for name in WAYS if not any(name in ways for ways in OTHER_ROUNDS.values()))
 
 
 def first_rates(task: str) -> tuple[float, ...]:
@@ -161,38 +167,27 @@ def first_rates(task: str) -> tuple[float, ...]:
     return rates[middle - 1 : middle + 2]
 
 
-def search(task: str, way: str) -> list[Case]:
+def search(task: str, way: str, nodes: int) -> list[Case]:
     """Return the cases that the rate of a way is chosen by, the three in the middle first."""
-    nodes, first = 1 if WAYS[way].alone else SEARCH_NODES, first_rates(task)
+    first = first_rates(task)
     rates = [*first, *(rate for rate in TASKS[task].rates if rate not in first)]
     return [Case(task=task, way=way, nodes=nodes, seed=SEARCH_SEED, rate=rate) for rate in rates]
 
 
-def _with_best_rate(task: str, ways: Iterable[str], nodes: int, seeds: Iterable[int]) -> list[Case]:
-    found = []
-    for seed in seeds:
-        for way in ways:
-            known = seed == SEARCH_SEED and nodes == (1 if WAYS[way].alone else SEARCH_NODES)
-            if WAYS[way].alone == (nodes == 1) and not known:
-                found.append(Case(task=task, way=way, nodes=nodes, seed=seed, rate=None))
-    return found
-
-
 def _cases() -> list[Case]:
-    """Return each case once, the most telling ones first."""
-    small, middle, large, digits = TASKS
-    found = [case for task in (small, digits) for way in MAIN for case in search(task, way)]
-    for task in (small, digits):
-        for nodes in (1, 4):
-            found += _with_best_rate(task, MAIN, nodes, SEEDS)
-    for nodes in (2, 8):
-        found += _with_best_rate(small, MAIN, nodes, SEEDS)
-    found += [case for way in OTHER_ROUNDS for case in search(small, way)]
-    found += [case for way in MAIN for case in search(middle, way)]
-    for nodes in (1, 4):
-        found += _with_best_rate(middle, MAIN, nodes, SEEDS)
-    found += _with_best_rate(middle, MAIN, 8, SEEDS[:1])
-    found += [case for way in MAIN for case in search(large, way)]
+    """Return each case once, by task; of a task first all searches, then other seeds."""
+    found = []
+    for task in TASKS.values():
+        ways = [(way, nodes) for nodes in (1, *task.nodes) for way in MAIN if WAYS[way].alone == (nodes == 1)]
+        found += [case for way, nodes in ways for case in search(task.name, way, nodes)]
+        found += [
+            Case(task=task.name, way=way, nodes=nodes, seed=seed, rate=None)
+            for seed in task.seeds
+            if seed != SEARCH_SEED
+            for way, nodes in ways
+        ]
+        for way in OTHER_ROUNDS.get(task.name, ()):
+            found += search(task.name, way, task.nodes[0])
     return found
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.learn.cases import CASES, SEARCH_NODES, SEARCH_SEED, TASKS, WAYS, Case, Task
+from benchmarks.learn.cases import CASES, SEARCH_SEED, TASKS, WAYS, Case, Task
 from benchmarks.learn.plot import BYTES, LOSSES
 from benchmarks.learn.results import Results, needed
-from benchmarks.learn.tables import NODES, main_table, search_table, verdicts
+from benchmarks.learn.tables import main_table, search_table, verdicts
 
 PAGE: Final = Path("docs/explanation/learning.md")
 OPTIMIZERS: Final = {
@@ -34,7 +34,7 @@ def _parts(results: Results) -> Iterable[str]:
         yield "Nothing has been measured yet."
         return
     yield "## Pictures"
-    yield f"Test loss at the end, one process and {NODES} nodes. Less is better."
+    yield "Test loss at the end. Less is better."
     yield f"![Test loss at the end, by way]({LOSSES.name})"
     yield "The same against the bytes that a node sends in all. Lower and further left is better."
     yield f"![Test loss against the bytes that a node sends]({BYTES.name})"
@@ -49,10 +49,11 @@ def _task(results: Results, task: Task) -> Iterable[str]:
     yield f"## {task.name}"
     yield _sentence(task, next(each.weights for case, each in results.items() if case.task == task.name))
     yield "\n".join(main_table(results, task.name))
-    if found := verdicts(results, task.name):
-        yield f"With {NODES} nodes, by the seeds that both ways have:"
-        yield "\n".join(found)
-    yield f"The search, test loss with {SEARCH_NODES} nodes (one process: 1) and seed {SEARCH_SEED}:"
+    for nodes in task.nodes:
+        if found := verdicts(results, task.name, nodes):
+            yield f"With {nodes} nodes, by the seeds that both ways have:"
+            yield "\n".join(found)
+    yield f"The search, test loss with seed {SEARCH_SEED}:"
     yield "\n".join(search_table(results, task.name))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from benchmarks.learn.cases import TASKS, WAYS
 from benchmarks.learn.results import Results
-from benchmarks.learn.tables import NODES, Row, rows_of
+from benchmarks.learn.tables import Row, rows_of
 from benchmarks.pictures import can_draw, picture
 
 LOSSES: Final = Path("docs/explanation/learning_loss.png")
@@ -19,7 +19,7 @@ COLOURS: Final = dict(
         WAYS,
         (
             *("#1a1a1a", "#1f5fa8", "#6aa5e0", "#2a8a4a", "#8fc79f"),
-            *("#e0b060", "#b06a10", "#6b4208", "#c81e1e", "#e08a8a", "#7a4fa8"),
+            *("#e0b060", "#b06a10", "#6b4208", "#c81e1e", "#e08a8a", "#7a4fa8", "#c9a3e0"),
         ),
         strict=True,
     )
@@ -31,10 +31,19 @@ COLUMNS: Final = 3
 
 def draw(results: Results) -> None:
     """Write the PNGs; leave them as they are without matplotlib (make .venv/.bench)."""
-    panels = {task: rows for task in TASKS if len(rows := rows_of(results, task)) > 1}
-    if not can_draw() or not panels:
+    tasks = {task: rows for task in TASKS if len(rows := rows_of(results, task)) > 1}
+    if not can_draw() or not tasks:
         return
-    for path, fill, legend in ((LOSSES, _draw_losses, False), (BYTES, _draw_bytes, True)):
+    losses = {
+        f"{task}, {nodes} nodes": found
+        for task, rows in tasks.items()
+        for nodes in TASKS[task].nodes
+        if len(found := [row for row in rows if row.nodes in (1, nodes)]) > 1
+    }
+    for path, fill, panels, legend in (
+        (LOSSES, _draw_losses, losses, False),
+        (BYTES, _draw_bytes, tasks, True),
+    ):
         places = len(panels) + legend
         columns = min(COLUMNS, places)
         lines = -(-places // columns)
@@ -52,8 +61,8 @@ def draw(results: Results) -> None:
 
 
 def _draw_losses(axes: Any, rows: list[Row]) -> None:
-    """A line for each way, at one number of nodes: a stroke for each seed, a dot for their mean."""
-    shown = [row for row in rows if row.nodes in (1, NODES) and math.isfinite(row.loss)]
+    """A line for each way: a stroke for each seed, a dot for their mean."""
+    shown = [row for row in rows if math.isfinite(row.loss)]
     for place, row in enumerate(reversed(shown)):
         losses = [each.loss for each in row.results]
         axes.plot(losses, [place] * len(losses), "|", color=COLOURS[row.way], markersize=14)
@@ -74,7 +83,7 @@ def _draw_losses(axes: Any, rows: list[Row]) -> None:
     axes.set_xlim(low - 0.15 * (high - low), high + 0.15 * (high - low))
     axes.axvline(next((row.loss for row in shown if row.way == "one"), low), color="#1a1a1a", linestyle=":")
     axes.locator_params(axis="x", nbins=4)
-    axes.set_xlabel(f"test loss, nats; one process, and {NODES} nodes")
+    axes.set_xlabel("test loss, nats")
 
 
 def _draw_bytes(axes: Any, rows: list[Row]) -> None:

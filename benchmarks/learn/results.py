@@ -48,7 +48,7 @@ def read(path: Path = DATA, cases: Sequence[Case] = CASES) -> dict[Case, Result]
     return {
         case: each
         for case, each in known.items()
-        if case.searched or best_rate(known, case.task, case.way) == each.rate
+        if case.searched or best_rate(known, case.task, case.way, case.nodes) == each.rate
     }
 
 
@@ -61,19 +61,19 @@ def keep(case: Case, result: Result, path: Path = DATA, cases: Sequence[Case] = 
     os.replace(unfinished, path)
 
 
-def best_rate(results: Results, task: str, way: str) -> float | None:
+def best_rate(results: Results, task: str, way: str, nodes: int) -> float | None:
     """Return the rate with the lowest loss; None before the search has ended, or if all diverged."""
-    cases = search(task, way)
+    cases = search(task, way, nodes)
     if any(needed(results, case) and case not in results for case in cases):
         return None
-    return _best_tried(results, task, way)
+    return _best_tried(results, task, way, nodes)
 
 
 def needed(results: Results, case: Case) -> bool:
     """Return whether the case is wanted: of a search only the three rates in the middle of the list, and the
     neighbours of the best rate so far, so that the search goes on while the best one is at its edge.
     """
-    first, best = first_rates(case.task), _best_tried(results, case.task, case.way)
+    first, best = first_rates(case.task), _best_tried(results, case.task, case.way, case.nodes)
     if case.rate is None or case.rate in first:
         return True
     if best is None:
@@ -83,10 +83,10 @@ def needed(results: Results, case: Case) -> bool:
     return case.rate in rates[max(0, place - 1) : place + 2]
 
 
-def _best_tried(results: Results, task: str, way: str) -> float | None:
+def _best_tried(results: Results, task: str, way: str, nodes: int) -> float | None:
     losses = {
         result.rate: result.loss
-        for case in search(task, way)
+        for case in search(task, way, nodes)
         if (result := results.get(case)) is not None and math.isfinite(result.loss)
     }
     return min(losses, key=lambda rate: losses[rate]) if losses else None

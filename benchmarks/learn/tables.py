@@ -12,8 +12,7 @@ from benchmarks.learn.cases import TASKS, WAYS, search
 from benchmarks.learn.results import Result, Results, best_rate
 from benchmarks.pages import table
 
-NODES: Final = 4  # of the comparisons
-OURS: Final = ("p2psgd", "p2psgd-plain", "p2psgd-local-10")
+OURS: Final = tuple(name for name, way in WAYS.items() if way.method == "p2psgd")
 NONE: Final = ""  # not measured
 HEADS: Final = ("way", "nodes", "rate", "seeds", "test loss", "to one process", "kB a node sends", "to DDP")
 
@@ -56,14 +55,23 @@ class Row:
 def rows_of(results: Results, task: str) -> list[Row]:
     """Return a row for each way and number of nodes whose rate is known, by way."""
     rows = []
-    for way in WAYS:
-        rate = best_rate(results, task, way)
-        found: dict[int, dict[int, Result]] = {}
-        for case, each in results.items():
-            if (case.task, case.way) == (task, way) and rate is not None and each.rate == rate:
-                found.setdefault(case.nodes, {})[case.seed] = each
-        rows += [Row(way, nodes, dict(sorted(each.items()))) for nodes, each in sorted(found.items())]
+    for way, nodes in places(task):
+        rate = best_rate(results, task, way, nodes)
+        found = {
+            case.seed: each
+            for case, each in results.items()
+            if (case.task, case.way, case.nodes) == (task, way, nodes) and rate == each.rate
+        }
+        if found:
+            rows.append(Row(way, nodes, dict(sorted(found.items()))))
     return rows
+
+
+def places(task: str) -> list[tuple[str, int]]:
+    """Return each way and number of nodes that the task is run with, by number of nodes."""
+    return [
+        (way, nodes) for nodes in (1, *TASKS[task].nodes) for way in WAYS if WAYS[way].alone == (nodes == 1)
+    ]
 
 
 def main_table(results: Results, task: str) -> list[str]:
@@ -78,7 +86,7 @@ def main_table(results: Results, task: str) -> list[str]:
         cells = [
             WAYS[row.way].label,
             f"{row.nodes}",
-            f"{row.results[0].rate:g}{_edge(results, task, row.way)}",
+            f"{row.results[0].rate:g}{_edge(task, row)}",
             f"{len(row.results)}",
             _spread([each.loss for each in row.results]),
             f"{above:+.3f}" if one and row is not one and (above := row.above(one)) is not None else NONE,
@@ -94,21 +102,21 @@ def main_table(results: Results, task: str) -> list[str]:
 def search_table(results: Results, task: str) -> list[str]:
     """Lines of Markdown: the loss of each way at each rate, the best in bold."""
     rates, lines = TASKS[task].rates, []
-    for way in WAYS:
-        by_rate = {case.rate: results.get(case) for case in search(task, way)}
+    for way, nodes in places(task):
+        by_rate = {case.rate: results.get(case) for case in search(task, way, nodes)}
         found = [by_rate[rate] for rate in rates]
         if not any(found):
             continue
-        best = best_rate(results, task, way)
+        best = best_rate(results, task, way, nodes)
         cells = [_loss(each.loss) if each else NONE for each in found]
         bold = [f"**{cell}**" if rate == best else cell for rate, cell in zip(rates, cells, strict=True)]
-        lines.append([WAYS[way].label, *bold])
-    return table(("way", *(f"rate {rate:g}" for rate in rates)), lines)
+        lines.append([WAYS[way].label, f"{nodes}", *bold])
+    return table(("way", "nodes", *(f"rate {rate:g}" for rate in rates)), lines)
 
 
-def verdicts(results: Results, task: str) -> list[str]:
+def verdicts(results: Results, task: str, nodes: int) -> list[str]:
     """Return a sentence for each of p2psgd's ways: beside which other ways it ends lower, and sends less."""
-    rows = [row for row in rows_of(results, task) if row.nodes == (1 if WAYS[row.way].alone else NODES)]
+    rows = [row for row in rows_of(results, task) if row.nodes in (1, nodes)]
     others = [row for row in rows if row.way not in OURS]
     found = []
     for ours in (row for row in rows if row.way in OURS):
@@ -126,9 +134,9 @@ def verdicts(results: Results, task: str) -> list[str]:
     return found
 
 
-def _edge(results: Results, task: str, way: str) -> str:
+def _edge(task: str, row: Row) -> str:
     """Mark a best rate at the end of the list: a rate beyond it may be better."""
-    best, rates = best_rate(results, task, way), TASKS[task].rates
+    best, rates = row.results[0].rate, TASKS[task].rates
     return " (lowest tried)" if best == rates[0] else " (highest tried)" if best == rates[-1] else ""
 
 

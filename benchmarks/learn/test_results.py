@@ -39,19 +39,21 @@ def made(case: Case, loss: float, *, rate: float | None = None, sent_bytes: floa
     )
 
 
+NODES = 4
+
+
 def searched(way: str, *losses: float, sent_bytes: float = 0.0) -> dict[Case, Result]:
+    nodes = 1 if WAYS[way].alone else NODES
     return {
         case: made(case, loss, sent_bytes=sent_bytes)
-        for case, loss in zip(search(TASK, way), losses, strict=True)
+        for case, loss in zip(search(TASK, way, nodes), losses, strict=True)
     }
 
 
 def test_names_are_unique_and_every_task_and_way_is_searched() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
-    for task in TASKS:
-        for way in WAYS:
-            if any((case.task, case.way) == (task, way) for case in CASES):
-                assert set(search(task, way)) <= set(CASES)
+    for case in CASES:
+        assert set(search(case.task, case.way, case.nodes)) <= set(CASES)
 
 
 def test_the_batches_of_all_tasks_divide_among_the_nodes_of_all_cases() -> None:
@@ -75,7 +77,7 @@ def test_a_result_is_found_again_until_its_case_changes(
 
 
 def test_more_rates_in_a_list_leave_the_results_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = search(TASK, "ddp")[0]
+    case = search(TASK, "ddp", NODES)[0]
     before = case.digest(2e-3)
     monkeypatch.setitem(TASKS, TASK, replace(TASKS[TASK], rates=(5e-4, *TASKS[TASK].rates)))
     assert case.digest(2e-3) == before
@@ -83,23 +85,23 @@ def test_more_rates_in_a_list_leave_the_results_of_the_others(monkeypatch: pytes
 
 def test_the_rate_is_the_best_of_a_complete_search() -> None:
     found = searched("ddp", 2.5, 2.4, math.nan)
-    assert results.best_rate(found, TASK, "ddp") == TASKS[TASK].rates[1]
-    assert results.best_rate(dict(list(found.items())[1:]), TASK, "ddp") is None
-    assert results.best_rate(searched("ddp", *[math.nan] * 3), TASK, "ddp") is None
+    assert results.best_rate(found, TASK, "ddp", NODES) == TASKS[TASK].rates[1]
+    assert results.best_rate(dict(list(found.items())[1:]), TASK, "ddp", NODES) is None
+    assert results.best_rate(searched("ddp", *[math.nan] * 3), TASK, "ddp", NODES) is None
 
 
 def test_the_search_goes_on_while_the_best_rate_is_at_its_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, low, high = (searched("ddp", *losses) for losses in ((2.5, 2.4, 2.6), (1, 2, 3), (3, 2, 1)))
     monkeypatch.setitem(TASKS, TASK, replace(TASKS[TASK], rates=(1e-3, 2e-3, 4e-3, 8e-3, 16e-3)))
-    lower, higher = search(TASK, "ddp")[3:]
+    lower, higher = search(TASK, "ddp", NODES)[3:]
     assert (lower.rate, higher.rate) == (1e-3, 16e-3)
     for found, wanted in (({}, (False, False)), (inside, (False, False)), (low, (True, False))):
         assert (results.needed(found, lower), results.needed(found, higher)) == wanted
     assert results.needed(high, higher)
-    assert results.best_rate(inside, TASK, "ddp") == 4e-3
-    assert results.best_rate(low, TASK, "ddp") is None
-    assert results.best_rate(low | {lower: made(lower, 1.5)}, TASK, "ddp") == 2e-3
-    assert results.best_rate(low | {lower: made(lower, 0.5)}, TASK, "ddp") == 1e-3
+    assert results.best_rate(inside, TASK, "ddp", NODES) == 4e-3
+    assert results.best_rate(low, TASK, "ddp", NODES) is None
+    assert results.best_rate(low | {lower: made(lower, 1.5)}, TASK, "ddp", NODES) == 2e-3
+    assert results.best_rate(low | {lower: made(lower, 0.5)}, TASK, "ddp", NODES) == 1e-3
 
 
 def test_a_result_at_a_rate_that_is_best_no_more_does_not_count(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_a_result_at_a_rate_that_is_best_no_more_does_not_count(tmp_path: Path) 
     for case, result in found.items():
         results.keep(case, result, path)
     assert follower in results.read(path)
-    first = search(TASK, "ddp")[0]
+    first = search(TASK, "ddp", NODES)[0]
     results.keep(first, made(first, 1.0), path)
     assert follower not in results.read(path)
 
@@ -125,10 +127,10 @@ def test_the_table_has_the_spread_over_seeds_and_the_distance_to_one_process_and
     assert lines[3] == "| DDP | 4 | 0.008 (highest tried) | 1 | 2.400 | +0.400 | 8,000 | 1.0x fewer |"
     ours = "2.250 (2.200 to 2.300) | +0.300 | 2,000 | 4.0x fewer"
     assert lines[4] == f"| p2psgd | 4 | 0.002 (lowest tried) | 2 | {ours} |"
-    assert tables.verdicts(found, TASK) == [
+    assert tables.verdicts(found, TASK, NODES) == [
         "- p2psgd: ends **higher** than one process; ends lower than DDP."
     ]
-    assert tables.search_table(found, TASK)[-1] == "| p2psgd | **2.300** | 2.400 | diverged |"
+    assert tables.search_table(found, TASK)[-1] == "| p2psgd | 4 | **2.300** | 2.400 | diverged |"
 
 
 def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
