@@ -83,7 +83,7 @@ class DenseRounds:
         if len(begun.tensors) == len(self.proposed):
             self._give_rest()
         elif buckets:
-            self._publish(buckets, replace(given, begun=begun), ends=False)
+            self._publish(buckets, replace(given, begun=begun), steps=0)
         else:
             self._memory.set_mark(replace(given, begun=begun))
 
@@ -101,15 +101,15 @@ class DenseRounds:
             f" allreduce_begin({name}) for every tensor before allreduce_wait()"
         )
 
-    def give(self, delta: NDArray[Any]) -> int:
-        """Contribute this delta (P,) as a whole."""
+    def give(self, delta: NDArray[Any], steps: int) -> int:
+        """Contribute this delta (P,) as a whole; `steps` mini-batches have made it."""
         if self.begun:
             raise TrainerError("some tensors are begun already: end their mini-batch with allreduce_wait()")
         numbers = self._compute.fetch_delta(delta).astype(np.float32, copy=False)
         for name, (begin, end) in self._plan.ranges.items():
             self._check(numbers[begin:end], f"delta of tensor {name!r}", advice=ADVICE)
         self._flat[:] = numbers
-        self._give_rest()
+        self._give_rest(steps)
         return self._plan.weights
 
     def settle(self) -> None:
@@ -229,19 +229,19 @@ class DenseRounds:
                     f"{what} is refused: number {place} is {numbers[place]:g}, not finite{limit}{advice}"
                 )
 
-    def _give_rest(self) -> None:
+    def _give_rest(self, steps: int = 1) -> None:
         given = self._memory.mark
-        self._publish(self._plan.rest(given.begun), given.contribute(changes=True), ends=True)
+        self._publish(self._plan.rest(given.begun), given.contribute(changes=True), steps=steps)
 
-    def _publish(self, buckets: Sequence[Range], given: Given, *, ends: bool) -> None:
-        steps = self._memory.steps + 1
-        entries = [_pack(steps, CHANGES, bucket, *self._plan.describe(bucket)) for bucket in buckets]
-        self._write(entries, given, ends=ends)
+    def _publish(self, buckets: Sequence[Range], given: Given, *, steps: int) -> None:
+        count = self._memory.steps + max(steps, 1)
+        entries = [_pack(count, CHANGES, bucket, *self._plan.describe(bucket)) for bucket in buckets]
+        self._write(entries, given, steps=steps)
 
-    def _write(self, entries: Sequence[bytes], given: Given, *, ends: bool = False) -> None:
+    def _write(self, entries: Sequence[bytes], given: Given, *, steps: int = 0) -> None:
         self._memory.settle()  # an interrupted call may have left entries behind
         self._waiting.until_room(entries)
-        self._memory.publish(entries, given, ends=ends)
+        self._memory.publish(entries, given, steps=steps)
 
 
 def _pack(steps: int, kind: int, bucket: Range, name: str, shape: str) -> bytes:

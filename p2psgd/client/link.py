@@ -40,7 +40,7 @@ from p2psgd.ipc.protocol import (
     close_descriptors,
     describe_fault,
 )
-from p2psgd.ipc.ring_buffer import Wakeup
+from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX, Wakeup
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
@@ -70,7 +70,7 @@ class Link:
         tensors: Views of `weights` by name, in their shapes.
         sent: The number of indices that the last `send` of this trainer sent, by tensor.
         restored: The dict that a trainer of this node gave last by `keep`; None if there is none.
-        peer_steps: The number of `send` calls of each peer, by node id, as far as its updates showed.
+        peer_steps: The number of mini-batches of each peer, by node id, as far as its updates showed.
         quantum: The unit of all weights.
         mode: The mode of the run.
         node: The name of this node.
@@ -174,7 +174,7 @@ class Link:
 
     @property
     def steps(self) -> int:
-        """The number of `send` calls of all trainers that this daemon has had."""
+        """The number of mini-batches that all trainers of this daemon have sent, mostly one with a `send`."""
         return self._memory.steps
 
     @property
@@ -238,7 +238,9 @@ class Link:
             applied += self._compare()
         return applied
 
-    def send(self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None = None) -> int:
+    def send(
+        self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None = None, *, steps: int = 1
+    ) -> int:
         """Propose a change of all weights, and send its large entries.
 
         The change is added to the residual. Each weight whose residual exceeds the threshold in magnitude is
@@ -254,13 +256,15 @@ class Link:
                 after the other.
             threshold: In quanta, 1 to `2**20`, or a mapping with one for each tensor, by name. Each
                 distinct threshold costs 69 bytes. Omit it in a dense ring.
+            steps: The number of mini-batches that made the change, 1 to 1,000; the property `steps` rises
+                by it. Default: 1.
 
         Returns:
             The number of indices sent; P in a dense ring.
 
         Raises:
-            TrainerError: another dtype or shape, a NaN or infinite value, a threshold out of range or
-                missing, or more distinct thresholds than the outbox has room for. Nothing was sent or
+            TrainerError: another dtype or shape, a NaN or infinite value, a threshold or `steps` out of range
+                or missing, or more distinct thresholds than the outbox has room for. Nothing was sent or
                 changed.
 
         Example:
@@ -270,6 +274,7 @@ class Link:
         """
         self._check_open()
         self._client.check_daemon()
+        check_steps("steps", steps)
         memory, compute = self._memory, self._compute
         if memory.state_wanted:
             self._keeping.give_if_asked_long_ago()
@@ -277,12 +282,12 @@ class Link:
         if self.mode.ring and not self._waiting.until_open():
             return 0
         if self._dense is not None:
-            return self._send_dense(self._dense, delta, threshold)
+            return self._send_dense(self._dense, delta, threshold, steps)
         if threshold is None:
             raise TrainerError("send needs a threshold, in quanta: only a dense ring does without")
         if not self._exact:
             self._reload()
-        steps = memory.steps + 1
+        count = memory.steps + steps
         groups = self._residual_pass.groups(threshold)
         try:
             pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
@@ -293,20 +298,20 @@ class Link:
         indices = 0
         for group, words in parts:
             for part in cut_updates(words, self._update_indices_max):
-                head = layout.OUTBOX_ENTRY.pack(steps, group.magnitude, len(part))
+                head = layout.OUTBOX_ENTRY.pack(count, group.magnitude, len(part))
                 entries.append(head + codec.encode(part, self._coordinates))
             indices += len(words)
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
-            counted, given = self._count_shards(steps, entries)
+            counted, given = self._count_shards(count, entries)
         elif self.mode.ring:
-            entries.append(layout.OUTBOX_ENTRY.pack(steps, 0, 0))
+            entries.append(layout.OUTBOX_ENTRY.pack(count, 0, 0))
             given = memory.mark.contribute(changes=True)
         if self._waiting.says_it_waits or not memory.has_room(entries):
             self._waiting.until_room(entries)
         self._exact = False
-        memory.publish(entries, given)
+        memory.publish(entries, given, steps=steps)
         compute.apply_sent(parts)
         if counted:
             self._apply_counts(counted)
@@ -342,6 +347,15 @@ class Link:
 
     # -- rounds
     #
+    @property
+    def busy(self) -> bool:
+        """True while the connections to all peers still have to send what was given to `send` before.
+
+        What is sent meanwhile is late. A trainer may go on and send the sum of several mini-batches later.
+        False in ring mode, and while there is no peer.
+        """
+        return self._memory.links_busy
+
     # What a link offers in ring mode beside `receive` and `send`: empty contributions, and the parts
     # of a dense one.
     # All of them are calls between two rounds, or inside one that was opened for this trainer.
@@ -375,7 +389,7 @@ class Link:
             memory = self._memory
             entries = [layout.OUTBOX_ENTRY.pack(memory.steps, 0, 0)]
             self._waiting.until_room(entries)
-            memory.publish(entries, memory.mark.contribute(changes=True), ends=False)
+            memory.publish(entries, memory.mark.contribute(changes=True), steps=0)
         return 0
 
     @property
@@ -562,7 +576,7 @@ class Link:
             return
         self._waiting.until_room(entries)
         self._exact = False
-        memory.publish(entries, given, ends=False)
+        memory.publish(entries, given, steps=0)
         self._apply_counts(counted)
         self._exact = True
 
@@ -724,14 +738,14 @@ class Link:
         if not self.mode.ring and not self._memory.reload_wanted:
             self._early += self._follow()
 
-    def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], threshold: object) -> int:
+    def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], threshold: object, steps: int) -> int:
         if threshold is not None:
             raise TrainerError(
                 f"threshold {threshold!r:.100} is refused: in a dense ring a delta is given as it is, without"
                 " one"
             )
         self._follow()
-        given = dense.give(self._compute.check(delta))
+        given = dense.give(self._compute.check(delta), steps)
         self.sent = {name: tensor.size for name, tensor in self.tensors.items()}
         return given
 
@@ -745,4 +759,12 @@ class Link:
             f"every delta is refused while the residual itself is NaN or infinite ({error}): end this"
             " trainer, and the daemon gives the next one zero there; look in the script for what writes"
             " outside its arrays"
+        )
+
+
+def check_steps(name: str, steps: object) -> None:
+    """Raise TrainerError, with this argument's name, unless one send may hold this number of mini-batches."""
+    if type(steps) is not int or not 1 <= steps <= SEND_STEPS_MAX:
+        raise TrainerError(
+            f"{name} {steps!r:.100} is refused: give a whole number from 1 to {SEND_STEPS_MAX:,}"
         )

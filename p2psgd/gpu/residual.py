@@ -21,7 +21,6 @@ from p2psgd.gpu.memory import pinned_words
 from p2psgd.gpu.pass_state import PassGroup
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import AttachAnswer
-from p2psgd.ipc.ring_buffer import half_after
 from p2psgd.ipc.trainer_memory import TrainerMemory
 
 
@@ -56,7 +55,7 @@ class DeviceResidual:
     @property
     def current(self) -> Any:
         """Return the residual (P,), as of the last publication."""
-        return self._halves[half_after(self._memory.steps)]
+        return self._halves[self._memory.half]
 
     def pass_over(
         self, delta: Any, chains: Sequence[Segment], meanwhile: Callable[[], None]
@@ -68,7 +67,7 @@ class DeviceResidual:
         """
         groups = [PassGroup(chain.threshold, chain.ranges, chain.room) for chain in chains]
         source = self.current
-        target = self._halves[half_after(self._memory.steps + 1)]
+        target = self._halves[1 - self._memory.half]
         self._state.make_clean()
         self._kernels.residual_pass(source, delta, target, self._device_words, self._state, groups)
         meanwhile()

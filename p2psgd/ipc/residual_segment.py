@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.ipc import layout
-from p2psgd.ipc.ring_buffer import half_after
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 
 # ----------------------------------------------------------------------------
@@ -60,9 +59,8 @@ def describe_unfinite(unfinite: int, weights: int, zeroed: str) -> str:
 class ResidualSegment:
     """The residual of one node's trainers in a run of `weights` weights.
 
-    The first trainer goes on after `steps` with `residual`, float32 (P,), or zeros, which is `age`
-    mini-batches behind. `unfinite` counts the weights that `check` has set to zero, until somebody sets it
-    to 0.
+    The first trainer goes on with `residual`, float32 (P,), or zeros, which is `age` mini-batches behind.
+    `unfinite` counts the weights that `check` has set to zero, until somebody sets it to 0.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class ResidualSegment:
         *,
         dense: bool = False,
         residual: NDArray[np.float32] | None = None,
-        steps: int = 0,
         age: int = 0,
     ) -> None:
         self.age = age  # mini-batches that it is behind, as of the last trainer's end
@@ -79,9 +76,9 @@ class ResidualSegment:
         self._weights = weights
         self._dense = dense
         self._lent = False
-        self._half = half_after(steps)
+        self._half = 0
         self._checked = weights if residual is None else 0  # so many of its weights are finite
-        self._descriptor, self._parts = self._make(self._half, residual)
+        self._descriptor, self._parts = self._make(residual)
 
     def check(self) -> bool:
         """Look through a slice of what the next trainer gets, and set to zero what of it is NaN or infinite.
@@ -91,19 +88,18 @@ class ResidualSegment:
         begin, end = self._checked, min(self._checked + CHECKED_WEIGHTS, self._weights)
         if not np.isfinite(self._parts[self._half, begin:end]).all():
             if self._lent:
-                self._renew(self._half)
+                self._renew()
             parts = self._map(self._descriptor, Access.WRITE)
             self.unfinite += make_finite(parts[self._half, begin:end])
         self._checked = end
         return end == self._weights
 
-    def hand_over(self, steps: int) -> int:
-        """Return the segment's descriptor for a trainer that goes on after `steps`."""
+    def hand_over(self) -> tuple[int, int]:
+        """Return the segment's descriptor for a trainer, and the half that has the residual."""
         assert self._checked == self._weights, "check() comes first"
-        half = half_after(steps)
-        if self._lent or self._half != half:
-            self._renew(half)
-        return self._descriptor
+        if self._lent:
+            self._renew()
+        return self._descriptor, self._half
 
     def lend(self) -> NDArray[np.float32] | None:
         """Return the residual, float32 (P,), read-only, while no trainer is attached; it will never change.
@@ -136,28 +132,28 @@ class ResidualSegment:
             os.close(descriptor)
             del self._parts  # a map holds a descriptor of its own
 
-    def _make(self, half: int, residual: NDArray[np.float32] | None) -> tuple[int, NDArray[np.float32]]:
-        """Make a segment with this residual in one half; return its descriptor, and a map of it for
+    def _make(self, residual: NDArray[np.float32] | None) -> tuple[int, NDArray[np.float32]]:
+        """Make a segment with this residual in the current half; return its descriptor, and a map of it for
         reading.
         """
         descriptor = create_segment("p2psgd-residual", 4 * layout.RESIDUAL_PARTS * self._weights)
         try:
             if residual is not None:
-                self._map(descriptor, Access.WRITE)[half] = residual
+                self._map(descriptor, Access.WRITE)[self._half] = residual
             parts = self._map(descriptor, Access.READ)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor, parts
 
-    def _renew(self, half: int) -> None:
+    def _renew(self) -> None:
         """Copy the residual to a new segment; existing maps of the old one stay as they are.
 
         If that fails, nothing has changed.
         """
-        descriptor, parts = self._make(half, self._parts[self._half])
+        descriptor, parts = self._make(self._parts[self._half])
         os.close(self._descriptor)
-        self._descriptor, self._parts, self._half, self._lent = descriptor, parts, half, False
+        self._descriptor, self._parts, self._lent = descriptor, parts, False
 
     def _map(self, descriptor: int, access: Access) -> NDArray[np.float32]:
         count = layout.RESIDUAL_PARTS * self._weights

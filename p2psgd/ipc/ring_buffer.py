@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,7 +158,7 @@ class RingReader:
 #
 # Each counter has one writer and a cache line of its own, so the two sides never write one line. The daemon
 # keeps its own counters privately and never reads back what it published. The trainer reads its OUTBOX_HEAD
-# and STEPS back, because after an interruption they alone tell whether a send was done (see pack_head).
+# and STEPS back, because after an interruption they alone tell whether a send was done (see pack_steps).
 # What the trainer published is taken as hostile (RingReader, trainer_memory.py). Loads acquire and stores
 # release: bytes written before a store are seen after the load that sees it, on ARM too.
 
@@ -169,9 +170,9 @@ COUNTERS_WORDS = COUNTERS_BYTES // 8
 class Counter(enum.IntEnum):
     """The place of each counter, as an index of words, 8 to a cache line; APPEND ONLY."""
 
-    OUTBOX_HEAD = 0  # trainer writes: bytes published, and the current half of the residual (pack_head)
+    OUTBOX_HEAD = 0  # trainer writes: bytes published, and the current half of the residual
     INBOX_TAIL = 8  # trainer writes: bytes consumed
-    STEPS = 16  # trainer writes: the mini-batch that it publishes with its next store of OUTBOX_HEAD
+    STEPS = 16  # trainer writes: the count of mini-batches that its next store of OUTBOX_HEAD publishes
     INBOX_HEAD = 24  # daemon writes: bytes published
     OUTBOX_TAIL = 32  # daemon writes: bytes consumed
     RELOAD_WANTED = 40  # daemon writes: 1 while the inbox lacks updates and the trainer must reload
@@ -185,6 +186,7 @@ class Counter(enum.IntEnum):
     SENDING_US = 104  # and on handing frames of rounds to the network
     ROUND = 112  # daemon writes, before it: the number of the round that it opens
     RESIDUAL_COPY = 120  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)
+    LINKS_BUSY = 128  # daemon writes: 1 while all links still have to send what was made before
 
 
 class Counters:
@@ -202,15 +204,16 @@ class Counters:
 
 
 # ----------------------------------------------------------------------------
-# What a trainer publishes with one store: the updates of a mini-batch and the residual that they leave.
+# What a trainer publishes with one store: the updates of its mini-batches and the residual that they leave.
 #
 # The residual lies in memory twice. A send reads the current half, writes the other one, writes its updates
 # into the outbox, and then publishes both by storing OUTBOX_HEAD: positions are multiples of 8, so the
 # lowest bit is free to name the current half. A trainer killed before that store has sent nothing and
 # changed nothing; one killed after it has done both.
 #
-# The residual after mini-batch n lies in half n mod 2. STEPS, stored just before the head, is the
-# number being published, so the two together tell whether it was.
+# A send counts as many mini-batches as it holds. STEPS, stored just before the head, has the count with this
+# send, how many of them are this send's, and the half that becomes current. So STEPS and the head together
+# tell the count, whether the send was published or not.
 #
 # A trainer that keeps its residual elsewhere, on a GPU, copies it into these halves now and then, always
 # into the one that does not hold the last copy. RESIDUAL_COPY, stored when a copy is whole, says which half
@@ -218,23 +221,21 @@ class Counters:
 
 
 POSITION = ~1  # these bits of an OUTBOX_HEAD are the position; the lowest one is the current half, 0 or 1
+SEND_STEPS_MAX: Final = 1000  # mini-batches of one send
+_SEND_BITS: Final = 10
 
 
-def pack_head(position: int, steps: int) -> int:
-    """Return OUTBOX_HEAD when the updates up to `position` bytes and the residual after `steps` are
-    current.
+def pack_steps(steps: int, of_send: int, half: int) -> int:
+    """Return STEPS for a count of mini-batches, the last `of_send` of which, 0 to SEND_STEPS_MAX, leave the
+    residual in this half, 0 or 1.
     """
-    return position | steps & 1
+    return (steps << _SEND_BITS | of_send) << 1 | half
 
 
-def half_after(steps: int) -> int:
-    """Return which half, 0 or 1, holds the residual after this step."""
-    return steps & 1
-
-
-def published(steps: int, half: int) -> int:
-    """Return the last step that was published, from STEPS and the half that the head names."""
-    return steps if half_after(steps) == half else steps - 1
+def published(packed: int, half: int) -> int:
+    """Return how many mini-batches are published, from STEPS and the half that the head names."""
+    steps, of_send = packed >> 1 + _SEND_BITS, packed >> 1 & (1 << _SEND_BITS) - 1
+    return steps if packed & 1 == half else steps - of_send
 
 
 def pack_copy(steps: int, half: int) -> int:

@@ -28,9 +28,8 @@ from p2psgd.ipc.ring_buffer import (
     RingWriter,
     Wakeup,
     entry_bytes,
-    half_after,
     pack_copy,
-    pack_head,
+    pack_steps,
     published,
     unpack_copy,
 )
@@ -240,6 +239,7 @@ class Attachment:
         inbox_bytes: int,
         outbox_bytes: int,
         steps: int,
+        half: int,
         stopping: bool,
     ) -> None:
         self.entries = make_entries(coordinates, mode, steps)
@@ -270,8 +270,8 @@ class Attachment:
         self._counters = Counters(words)
         self._counters.store(Counter.GENERATION, generation)
         self._counters.store(Counter.STOPPING, int(stopping))
-        self._counters.store(Counter.STEPS, steps)
-        self._counters.store(Counter.OUTBOX_HEAD, pack_head(0, steps))
+        self._counters.store(Counter.STEPS, pack_steps(steps, 0, half))
+        self._counters.store(Counter.OUTBOX_HEAD, half)
 
     @property
     def descriptors(self) -> list[int]:
@@ -380,20 +380,27 @@ class Attachment:
         self._counters.store(Counter.STOPPING, 1)
         self._wake_trainer.signal()
 
+    def show_links(self, *, busy: bool) -> None:
+        """Show the trainer whether all links still have to send what was made before."""
+        self._counters.store(Counter.LINKS_BUSY, int(busy))
+
     def progress(self) -> int:
         """Return the steps published, never fewer than before; exact once the trainer is gone.
 
         A live trainer may publish between the two loads, and a count that cannot be is not believed: then it
-        is the least from what is known already that fits the residual's current half.
+        is what is known already.
         """
-        steps = self._counters.load(Counter.STEPS)  # before the head: never too many of a live one
-        half = self._counters.load(Counter.OUTBOX_HEAD) & 1
-        count = published(steps, half)
+        packed = self._counters.load(Counter.STEPS)  # before the head: never too many of a live one
+        count = published(packed, self.half)
         known = max(self.entries.steps, self._shown)
-        if not known <= count <= self.entries.steps + STEPS_LEAP_MAX:
-            count = known + (half_after(known) ^ half)
-        self._shown = count
-        return count
+        if known <= count <= self.entries.steps + STEPS_LEAP_MAX:
+            self._shown = count
+        return max(known, self._shown)
+
+    @property
+    def half(self) -> int:
+        """The half of the residual, 0 or 1, that the trainer's last publication left."""
+        return self._counters.load(Counter.OUTBOX_HEAD) & 1
 
     def residual_copy(self) -> tuple[int, int] | None:
         """Return, for a trainer that keeps its residual elsewhere, the step of its last copy and the half
@@ -463,14 +470,22 @@ class TrainerMemory(Generic[Mark]):
     @property
     def steps(self) -> int:
         """Return the last step published, read back: no interruption can leave a copy behind that is old."""
-        half = self._counters.load(Counter.OUTBOX_HEAD) & 1
-        steps = self._counters.load(Counter.STEPS)
-        return steps - (steps & 1 ^ half)
+        return published(self._counters.load(Counter.STEPS), self.half)
+
+    @property
+    def half(self) -> int:
+        """The half of the residual, 0 or 1, that is current."""
+        return self._counters.load(Counter.OUTBOX_HEAD) & 1
 
     @property
     def reload_wanted(self) -> bool:
         """Return whether the inbox lacks updates, so that the weights must come from the replica."""
         return self._counters.load(Counter.RELOAD_WANTED) != 0
+
+    @property
+    def links_busy(self) -> bool:
+        """Return whether all links still have to send what was made before."""
+        return self._counters.load(Counter.LINKS_BUSY) != 0
 
     @property
     def stopping(self) -> bool:
@@ -557,20 +572,19 @@ class TrainerMemory(Generic[Mark]):
     @property
     def residual(self) -> NDArray[np.float32]:
         """The current half: the residual after the last published mini-batch, float32 (P,)."""
-        return self._halves[self._counters.load(Counter.OUTBOX_HEAD) & 1]
+        return self._halves[self.half]
 
     @property
     def next_residual(self) -> NDArray[np.float32]:
         """The other half, which becomes the residual when the next mini-batch is published."""
-        return self._halves[~self._counters.load(Counter.OUTBOX_HEAD) & 1]
+        return self._halves[1 - self.half]
 
     def take_out_residual(self) -> NDArray[np.float32]:
         """Keep the residual elsewhere from now on, so that what lies here are copies; return it (P,) as it is
         now.
         """
-        half = half_after(self.steps)
-        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.steps, half))
-        return self._halves[half]
+        self._counters.store(Counter.RESIDUAL_COPY, pack_copy(self.steps, self.half))
+        return self.residual
 
     def copy_residual(self, write: Callable[[NDArray[np.float32]], None]) -> NDArray[np.float32]:
         """Have `write` copy the residual as of the last publication to where the next trainer gets it from,
@@ -605,13 +619,13 @@ class TrainerMemory(Generic[Mark]):
             )
         return needed <= room
 
-    def publish(self, entries: Sequence[bytes], mark: Mark | None = None, *, ends: bool = True) -> None:
-        """Write entries, then publish them and the residual after them with one store; `ends`: they are the
-        last of a mini-batch, which counts now, and whose residual becomes current. `mark` None: the last one
+    def publish(self, entries: Sequence[bytes], mark: Mark | None = None, *, steps: int = 1) -> None:
+        """Write entries, then publish them and the residual after them with one store, which counts `steps`
+        mini-batches more, 0 to SEND_STEPS_MAX. With 0 the residual stays as it is. `mark` None: the last one
         holds on.
 
-        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: `steps` shows
-        which, or, where there are entries, `mark`; `settle` must come before the next one.
+        The caller has seen to the room. Interrupted anywhere, it has done all or nothing: the property
+        `steps` shows which, or, where there are entries, `mark`; `settle` must come before the next one.
         """
         for entry in entries:
             fits = self._outbox.put(entry)
@@ -620,10 +634,9 @@ class TrainerMemory(Generic[Mark]):
         end, since, before = self._marks
         last = since if head & POSITION >= end else before
         self._marks = (self._outbox.head, last if mark is None else mark, last)
-        steps = self._counters.load(Counter.STEPS)
-        steps += ends - ((steps ^ head) & 1)  # see steps
-        self._counters.store(Counter.STEPS, steps)
-        self._counters.store(Counter.OUTBOX_HEAD, self._outbox.head | steps & 1)  # pack_head
+        half = head & 1 ^ (steps > 0)
+        self._counters.store(Counter.STEPS, pack_steps(self.steps + steps, steps, half))
+        self._counters.store(Counter.OUTBOX_HEAD, self._outbox.head | half)
         if entries:
             self._wake_daemon.signal()
 

@@ -29,7 +29,7 @@ from p2psgd.ipc.protocol import (
     pack_refusal,
 )
 from p2psgd.ipc.residual_segment import ResidualSegment, describe_unfinite
-from p2psgd.ipc.ring_buffer import entry_bytes, half_after
+from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript, ScriptState
 from p2psgd.ipc.segments import DenseSegments, sealed_copy
@@ -150,10 +150,9 @@ class SessionHost(Protocol):
 # ----------------------------------------------------------------------------
 # The session itself.
 #
-# The residual outlives every trainer, and so do the count of mini-batches, which also says which half of the
-# residual is current (ring_buffer.py), and what the script gave to be kept; everything else is an
-# `Attachment`, made for one trainer and thrown away with it. Taking from the outbox happens in short turns on
-# the loop, so that a busy trainer does not keep the daemon from its peers.
+# The residual outlives every trainer, and so do the count of mini-batches and what the script gave to be
+# kept; everything else is an `Attachment`, made for one trainer and thrown away with it. Taking from the
+# outbox happens in short turns on the loop, so that a busy trainer does not keep the daemon from its peers.
 
 
 TAKE_ENTRIES: Final = 64  # taken from the outbox in one turn of the loop,
@@ -376,7 +375,6 @@ class TrainerSession(Lifecycle[SessionState]):
             run.weights,
             dense=mode.dense,
             residual=self._restored,
-            steps=self._steps,
             age=self._restored_age,
         )
         self._restored = None
@@ -389,7 +387,7 @@ class TrainerSession(Lifecycle[SessionState]):
         assert self._residual is not None
         assert self._inbox_bytes is not None
         assert self._outbox_bytes is not None
-        residual = self._residual.hand_over(self._steps)
+        residual, half = self._residual.hand_over()
         attachment = Attachment(
             coordinates=run.coordinates,
             mode=self._mode,
@@ -397,6 +395,7 @@ class TrainerSession(Lifecycle[SessionState]):
             inbox_bytes=self._inbox_bytes,
             outbox_bytes=self._outbox_bytes,
             steps=self._steps,
+            half=half,
             stopping=self._stopping,
         )
         try:
@@ -468,6 +467,11 @@ class TrainerSession(Lifecycle[SessionState]):
             assert self._loop is not None
             words = f"left corrupt inbox counters in shared memory: {error}"
             self._loop.call_soon(self._refuse, self.connection, words)
+
+    def show_links(self, *, busy: bool) -> None:
+        """Show the trainer, if there is one, whether all links still have to send what was made before."""
+        if self.attachment is not None:
+            self.attachment.show_links(busy=busy)
 
     def pause_outbox(self, *, paused: bool) -> None:
         """Leave what the trainer publishes in its outbox for now, or go on; once that is full it waits.
@@ -736,7 +740,7 @@ class TrainerSession(Lifecycle[SessionState]):
         assert self._residual is not None
         progress = attachment.progress()
         copied = attachment.residual_copy()
-        at, half = copied or (progress, half_after(progress))
+        at, half = copied or (progress, attachment.half)
         self._residual.take_back(half=half, age=max(0, progress - at) + self._age_after(at))
         self._steps = progress
         attachment.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
 import ssl
 import struct
+import sys
 from typing import Final, Protocol, cast
 
 from p2psgd.net.address import Address
@@ -38,6 +40,26 @@ def round_trip_ms(transport: asyncio.BaseTransport | None) -> float | None:
         return None
     (rtt_us,) = struct.unpack_from("=I", told, RTT_AT)
     return rtt_us / 1000 if rtt_us else None
+
+
+# ----------------------------------------------------------------------------
+# What was written to a connection and has not left this machine: tcp(7), SIOCOUTQNSD of linux/sockios.h.
+
+
+UNSENT: Final = 0x894B
+
+
+def unsent_bytes(transport: asyncio.Transport | None) -> int:
+    """Return how many bytes the transport and the kernel hold that were never sent; 0 without a connection,
+    or of the kernel's where it does not tell.
+    """
+    connected = None if transport is None else transport.get_extra_info("socket")
+    if transport is None or connected is None:
+        return 0
+    told = bytearray(4)
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(connected.fileno(), UNSENT, told)
+    return transport.get_write_buffer_size() + int.from_bytes(told, sys.byteorder)
 
 
 # ----------------------------------------------------------------------------
@@ -239,6 +261,13 @@ class Connection(asyncio.BufferedProtocol):
         if it does not know it.
         """
         return round_trip_ms(self._transport)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return how much of what was sent has not left this machine, as it waits for the network or the
+        peer.
+        """
+        return unsent_bytes(self._transport)
 
     def send(self, frame: bytes) -> None:
         """Hand over one whole frame; nothing is sent on a connection that is closing or finished."""

@@ -205,6 +205,11 @@ class Mesh:
         link = self._link(peer)
         return link is not None and link.connection.writable
 
+    def unsent_bytes(self, peer: Origin) -> int:
+        """Return how much of what the peer was sent has not left this machine; 0 if it is not linked."""
+        link = self._link(peer)
+        return 0 if link is None else link.connection.unsent_bytes
+
     def report_drained(self, peer: Origin) -> None:
         """Call link_drained when what was sent so far has left our memory."""
         link = self._link(peer)

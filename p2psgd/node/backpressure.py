@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from p2psgd.base import formatting
-from p2psgd.core.frontier import name_node
+from p2psgd.core.frontier import Origin, name_node
 from p2psgd.core.replica import Replica
 from p2psgd.observe.status import SlowLinkStatus, StallStatus
 from p2psgd.wire.mode import parse_mode
@@ -179,3 +179,51 @@ class Backpressure:
     def slow_links(self) -> list[SlowLinkStatus]:
         """Return the peers that take less than is made."""
         return self._speeds.slow(self._replica.names)
+
+
+# ----------------------------------------------------------------------------
+# Are all links still sending what was made before? Then what a trainer sends now would only wait in a queue,
+# and it may add up several steps instead. One slow link does not count: its peer is given what it misses.
+
+
+LOOK_S: Final = 0.01  # between two looks while they are: the trainer's next step may be as short
+
+
+class ShownTrainer(Protocol):
+    """The node's trainer, as far as it is shown the links."""
+
+    def show_links(self, *, busy: bool) -> None: ...
+
+
+class BusyLinks:
+    """Shows the trainer when all links are busy, and when one is free again.
+
+    `unsent_bytes`: what a peer was sent and has not left this machine; `call_later` as of a loop.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        trainer: ShownTrainer,
+        *,
+        unsent_bytes: Callable[[Origin], int],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._replica = replica
+        self._trainer = trainer
+        self._unsent_bytes = unsent_bytes
+        self._call_later = call_later
+        self._looks_again = False
+
+    def look(self) -> None:
+        """Look, after something was made; and again and again while all are busy."""
+        following = [peer.origin for peer in self._replica.peers.values() if peer.caught_up]
+        busy = bool(following) and all(map(self._unsent_bytes, following))
+        self._trainer.show_links(busy=busy)
+        if busy and not self._looks_again:
+            self._looks_again = True
+            self._call_later(LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self.look()

@@ -31,6 +31,7 @@ from p2psgd.net.handshake import make_hello
 from p2psgd.net.mesh import Mesh
 from p2psgd.net.rejections import Rejections
 from p2psgd.net.tls import Credentials
+from p2psgd.node.backpressure import BusyLinks
 from p2psgd.node.disk import NodeDisk
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.peers import NodePeers, Ranks
@@ -159,6 +160,12 @@ class NodeRun(Run):
             disk_now=time.monotonic,
             call_soon=asyncio.get_running_loop().call_soon,
         )
+        self._busy_links = BusyLinks(
+            replica,
+            session,
+            unsent_bytes=self.mesh.unsent_bytes,
+            call_later=asyncio.get_running_loop().call_later,
+        )
         session.handle = self.handle
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, node_log=node_log)
         self._ranks = Ranks(greeting.rank, node_log)
@@ -186,6 +193,11 @@ class NodeRun(Run):
             self._bootstrap_expect = nodes
             self.handle(BootstrapExpectChanged(nodes))
         super().tick(loop_lag_s)
+
+    def outbox_taken(self) -> None:
+        super().outbox_taken()
+        if not self._in_ring:
+            self._busy_links.look()
 
     def _look_at_lives(self) -> None:
         """Note whether this incarnation is a member, and close links to incarnations older than

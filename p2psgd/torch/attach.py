@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.link import check_steps
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.model_link import ModelLink, knows_rank
 from p2psgd.torch.parameters import TrainedParameters
-from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
-LOCAL_STEPS_MAX = 1000
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 
@@ -28,7 +27,7 @@ def attach(
     keep: Sequence[Any] = (),
     own_residual: bool = True,
     run_horizon: bool = True,
-    local_steps: int = 1,
+    local_steps: int | None = None,
     **options: Any,
 ) -> ModelLink:
     """Attach a model and its optimizer to the daemon of this node.
@@ -55,7 +54,8 @@ def attach(
             raised to the power of the steps that the run makes for each one of this node, about the number of
             nodes. False to leave them as they are. Default: True. Without effect in a ring.
         local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring a
-            round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1.
+            round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1,
+            and in asynchronous mode as many as are made until a connection to a peer is free.
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 
@@ -81,10 +81,8 @@ def attach(
         density = DENSITY
     _check_number("density", density, DENSITY_MAX)
     _check_number("tau", tau, 1e6)
-    if not isinstance(local_steps, int) or not 1 <= local_steps <= LOCAL_STEPS_MAX:
-        raise TrainerError(
-            f"local_steps {local_steps!r:.100} is refused: give a whole number from 1 to {LOCAL_STEPS_MAX:,}"
-        )
+    if local_steps is not None:
+        check_steps("local_steps", local_steps)
     if not isinstance(keep, Sequence):
         raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
     for each in keep:
@@ -92,7 +90,9 @@ def attach(
             raise TrainerError(
                 f"keep holds a {type(each).__name__}, which has no state_dict() and load_state_dict()"
             )
-    if local_steps > 1 and options.get("shards") is not None:
+    if local_steps is None and options.get("shards") is not None:
+        local_steps = 1
+    if local_steps != 1 and options.get("shards") is not None:
         raise TrainerError(
             "local_steps and shards do not go together: the other nodes learn with each send which samples"
             " are taken, so leave one of them out"
@@ -100,7 +100,9 @@ def attach(
     arrays = arrays_of(parameters.device)
     link = arrays.attach(parameters.initial(), options)
     try:
-        if local_steps > 1 and link.mode.ring and not link.mode.dense and not knows_rank(link):
+        if link.mode.ring and local_steps is None:
+            local_steps = 1
+        if local_steps != 1 and link.mode.ring and not link.mode.dense and not knows_rank(link):
             raise TrainerError(
                 "local_steps in a sparse ring needs the number of nodes, which this node does not know: start"
                 " it with p2psgd node --rank i/n, or name all nodes in its --peers"
@@ -113,8 +115,7 @@ def attach(
             quantum=link.quantum,
             shrinks=not own_residual,
         )
-        count = StepCount(link, local_steps)
-        kept = Kept(link, model, optimizer, steps, others=keep, count=count)
+        kept = Kept(link, model, optimizer, steps, others=keep)
         return ModelLink(
             link,
             model,
@@ -123,7 +124,6 @@ def attach(
             arrays=arrays,
             steps=steps,
             kept=kept,
-            count=count,
             own_residual=own_residual,
             run_horizon=run_horizon,
             local_steps=local_steps,

@@ -17,10 +17,9 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.ipc.script_state import STATE_BYTES_MAX
 from p2psgd.torch.arrays import Named
-from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
 
-KEPT_BY = "p2psgd.torch, 2"  # whose state it is, and its version
+KEPT_BY = "p2psgd.torch, 3"  # whose state it is, and its version
 HEADERS_BYTES = 1 << 24  # so much less than a link keeps, for names and the like
 
 
@@ -35,10 +34,9 @@ class Kept:
         steps: Steps,
         *,
         others: Sequence[Any],
-        count: StepCount,
     ) -> None:
         self._link, self._model, self._optimizer, self._steps = link, model, optimizer, steps
-        self._others, self._count = others, count
+        self._others = others
         self._kinds = ", ".join(type(each).__name__ for each in (optimizer, *others))
         self._said = False
 
@@ -48,7 +46,6 @@ class Kept:
             "by": KEPT_BY,
             "kinds": self._kinds,
             "steps": self._link.steps,
-            "made": self._count.sent,
             "rates": np.array(self._steps.rates, np.float64),
             "buffers": _saved(_buffers(self._model)),
             "others": _saved([each.state_dict() for each in self._others]),
@@ -74,7 +71,6 @@ class Kept:
         if kept is None or kept.get("by") != KEPT_BY:
             return
         same = kept["steps"] == self._link.steps
-        self._count.restore(kept["made"], kept["steps"])
         self._steps.restore(kept.get("tau"), kept["rates"].tolist() if same else ())
         try:
             if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later

@@ -15,13 +15,13 @@ from torch.utils.data import DistributedSampler
 
 from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.link import Link
+from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
-from p2psgd.torch.horizon import INTERVAL, Horizon, Pace
+from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
-from p2psgd.torch.step_count import StepCount
 from p2psgd.torch.step_size import Steps
 
 # ----------------------------------------------------------------------------
@@ -67,8 +67,8 @@ class LinkOfModel:
 # at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
 # residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
 #
-# With local steps only every H-th step sends; until then the steps add up in the parameters alone, and what
-# arrives moves the parameters too.
+# With local steps only every H-th step sends, or the first one that finds a connection free; until then the
+# steps add up in the parameters alone, and what arrives moves the parameters too.
 
 
 class ModelLink:
@@ -97,13 +97,13 @@ class ModelLink:
         arrays: Arrays,
         steps: Steps,
         kept: Kept,
-        count: StepCount,
         own_residual: bool,
         run_horizon: bool,
-        local_steps: int,
+        local_steps: int | None,
     ) -> None:
         self._link = link
-        self._local_steps, self._count = local_steps, count
+        self._local_steps, self._unsent = local_steps, 0
+        self._adds_up = local_steps != 1
         self._ended = False
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
@@ -115,7 +115,7 @@ class ModelLink:
             self._horizon = horizon = Horizon(optimizer)
             self._hooks.append(optimizer.register_state_dict_pre_hook(lambda *_: horizon.restore()))
         self._horizon_told = False
-        self._pace = Pace(expected_nodes(link), interval=max(1, INTERVAL // local_steps))
+        self._pace = Pace(expected_nodes(link))
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
         self._restore(kept)
@@ -182,7 +182,7 @@ class ModelLink:
 
         Local steps that a trainer had not sent when it was killed do not count: they are lost.
         """
-        return self._count.made
+        return self._link.steps + self._unsent
 
     @property
     def stopping(self) -> bool:
@@ -217,7 +217,7 @@ class ModelLink:
         only follow the peers, and no call is needed. With local steps in a ring it counts as one of them.
         """
         self._parameters.check()
-        if self._local_steps > 1:
+        if self._adds_up:
             if not self._whole:
                 self._undo()
             if self._link.mode.ring:
@@ -234,6 +234,34 @@ class ModelLink:
         if self._link.mode.ring:
             self._link.skip()
         self._follow()
+
+    def wait_for_peers(self, steps: int | None = None, *, silence_s: float = 5.0) -> bool:
+        """Send what is left, and follow the peers until each of them has made as many steps as this node.
+
+        Call it after the last step: the model that `close` leaves then has the whole training of all nodes.
+        In a ring all nodes have made equally many steps anyway.
+
+        Args:
+            steps: The number of steps to wait for. Default: those of this node.
+            silence_s: The seconds without an update after which the others are taken to have ended, or to
+                have failed. Default: 5.
+
+        Returns:
+            True if all peers have made the steps; False if nothing came for `silence_s`.
+
+        Raises:
+            TrainerError: a step that was left cannot be sent.
+        """
+        link = self._link
+        if self._unsent and not link.mode.ring:
+            self._send_changes()
+        self._follow()
+        wanted = self.steps if steps is None else steps
+        while not link.mode.ring and min(link.peer_steps.values(), default=wanted) < wanted:
+            if not link.wait(silence_s):
+                return False
+            self._follow()
+        return True
 
     def close(self, finished: bool = True) -> None:
         """End the training; the model gets the weights of the replica, which all nodes share, and the
@@ -304,7 +332,7 @@ class ModelLink:
             self._horizon.restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
-            self._whole = self._local_steps > 1
+            self._whole = self._adds_up
             if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
                 self._receive()
             return
@@ -312,8 +340,8 @@ class ModelLink:
 
     def _end_step(self) -> None:
         """Send the changes since the last send, if it is time, and take in what has arrived."""
-        self._count.unsent += 1
-        if self._count.unsent < self._local_steps:
+        self._unsent += 1
+        if self._waits_to_send():
             self._masters.round()
             self._whole = True
             if not self._link.mode.ring and self._link.wait(0.0):
@@ -322,9 +350,14 @@ class ModelLink:
         self._send_changes()
         self._follow()
 
+    def _waits_to_send(self) -> bool:
+        """Return whether the next step is added to the steps so far before they are sent."""
+        if self._local_steps is not None:
+            return self._unsent < self._local_steps
+        return self._link.busy and self._unsent < SEND_STEPS_MAX
+
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
-        sends = self._link.steps
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             if self._own_residual:
@@ -335,7 +368,7 @@ class ModelLink:
                 self._undo()
                 self._blame_parameter(error)
             finally:
-                self._count.note_send(sends)
+                self._unsent = 0
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
@@ -360,11 +393,12 @@ class ModelLink:
     def _send(self) -> None:
         link, steps = self._link, self._steps
         if link.mode.dense:
-            link.send(self._delta)
+            link.send(self._delta, steps=self._unsent)
             return
-        if link.mode.ring and self._local_steps > 1:  # the sum of what many steps have made would be too far
+        if link.mode.ring and self._adds_up:  # the sum of what many steps have made would be too far
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
-        link.send(self._delta, steps.take(self._delta, link.residual, self._parameters.rates))
+        threshold = steps.take(self._delta, link.residual, self._parameters.rates)
+        link.send(self._delta, threshold, steps=self._unsent)
         steps.sent(link.sent)
 
     def _follow_round_of_changes(self) -> None:
@@ -401,7 +435,7 @@ class ModelLink:
         In a ring they count nevertheless, so that all nodes have made equally many.
         """
         if not self._link.mode.ring:
-            self._count.unsent = 0
+            self._unsent = 0
         with self._arrays.ordered():
             if self._own_residual:
                 self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
@@ -433,7 +467,7 @@ class ModelLink:
         try:
             if sends and not self._link.mode.ring:
                 with contextlib.suppress(DaemonLost):
-                    if self._count.unsent and self._whole:
+                    if self._unsent and self._whole:
                         self._send_changes()
                     with self._arrays.ordered():
                         self._link.receive()

@@ -165,8 +165,9 @@ def test_after_an_interruption_the_next_call_makes_the_weights_whole_again(
         ("_wake_daemon.signal", None, True),
     ],
 )
+@pytest.mark.parametrize("steps", [1, 2, 7])  # mini-batches of a send
 def test_an_interrupted_send_has_been_done_or_not_been_done(
-    daemon: Daemon, link: Link, *, call: str, counter: Counter | None, done: bool
+    daemon: Daemon, link: Link, *, call: str, counter: Counter | None, done: bool, steps: int
 ) -> None:
     """Interrupted at the end of this call, it leaves nothing that the next send would build on or repeat."""
     link.send(spike(1, 3.5), 2)
@@ -181,13 +182,15 @@ def test_an_interrupted_send_has_been_done_or_not_been_done(
 
     setattr(owner, name, call_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
-        link.send(spike(2, 3), 2)
+        link.send(spike(2, 3), 2, steps=steps)
     setattr(owner, name, function)
-    assert (link.steps, link.residual[2]) == (1 + done, done * QUANTUM)  # before any further call
-    assert link.send(spike(3, 3), 2) == 1
-    assert link.steps == 2 + done
+    assert (link.steps, link.residual[2]) == (1 + done * steps, done * QUANTUM)  # before any further call
+    assert link.send(spike(3, 3), 2, steps=steps) == 1
+    assert link.steps == 1 + (1 + done) * steps
+    assert daemon.trainer_status()["steps"] == link.steps
     daemon.take_all()
-    assert [update.steps for update in daemon.host.updates] == [*range(1, 3 + done)]
+    counts = [update.steps for update in daemon.host.updates]
+    assert counts == [1 + steps * sends for sends in range(2 + done)]
     np.testing.assert_array_equal(link.weights, daemon.weights())
     expected = spike(1, 3.5) + spike(2, 3) * done + spike(3, 3)
     np.testing.assert_array_equal(link.weights + link.residual, expected)

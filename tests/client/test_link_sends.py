@@ -53,6 +53,32 @@ def test_a_mini_batch_without_an_index_counts_and_sends_nothing(daemon: Daemon, 
     assert daemon.trainer_status()["steps"] == 2
 
 
+def test_a_send_may_hold_several_mini_batches(daemon: Daemon, link: Link) -> None:
+    for steps in (2, 3, 1000, 1):
+        link.send(spike(5, 2), 1, steps=steps)
+    daemon.take_all()
+    assert [update.steps for update in daemon.host.updates] == [2, 5, 1005, 1006]
+    assert link.steps == daemon.trainer_status()["steps"] == 1006
+    link.close()
+    with attach(ZEROS, quantum=QUANTUM, control=daemon.path) as again:
+        assert again.steps == 1006
+        np.testing.assert_array_equal(again.residual, link.residual)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1001, 1.0, True, None])
+def test_other_numbers_of_mini_batches_are_refused(link: Link, steps: Any) -> None:
+    with pytest.raises(TrainerError, match=r"steps .* is refused: give a whole number from 1 to 1,000"):
+        link.send(spike(5, 2), 1, steps=steps)
+    assert link.steps == 0
+
+
+def test_whether_the_links_are_busy_is_shown(daemon: Daemon, link: Link) -> None:
+    assert not link.busy
+    for busy in (True, False):
+        daemon.call(daemon.server.session.show_links, busy=busy)
+        assert link.busy is busy
+
+
 def test_a_delta_may_be_read_only_and_strided(daemon: Daemon, link: Link) -> None:
     delta = np.repeat(spike(5, 2), 2)
     delta.flags.writeable = False

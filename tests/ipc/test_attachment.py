@@ -15,13 +15,13 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
 from p2psgd.ipc.ring_buffer import (
     COUNTERS_WORDS,
+    SEND_STEPS_MAX,
     Counter,
     Counters,
     RingReader,
     RingWriter,
     entry_bytes,
-    half_after,
-    pack_head,
+    pack_steps,
 )
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment
@@ -45,6 +45,7 @@ class Trainer:
             mode=ASYNC,
             generation=GENERATION,
             steps=steps,
+            half=0,
             stopping=False,
             **RINGS,
         )
@@ -57,12 +58,13 @@ class Trainer:
     def write(self, entry: bytes) -> None:
         """Write and publish an entry."""
         self.writer.put(entry)
-        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, 0))
+        self.counters.store(Counter.OUTBOX_HEAD, self.writer.head)
 
-    def publish(self, steps: int) -> None:
-        """Say that this mini-batch is published."""
-        self.counters.store(Counter.STEPS, steps)
-        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, steps))
+    def publish(self, steps: int, of_send: int = 1) -> None:
+        """Say that this mini-batch is published, the last one of a send."""
+        half = 1 - self.daemon.half
+        self.counters.store(Counter.STEPS, pack_steps(steps, of_send, half))
+        self.counters.store(Counter.OUTBOX_HEAD, self.writer.head | half)
 
     def write_update(self, steps: int, indices: list[int], step: int = 1, count: int | None = None) -> None:
         words = make_words(np.array(indices), np.zeros(len(indices)))
@@ -187,10 +189,18 @@ def test_a_mini_batch_counts_once_the_head_is_stored(trainer: Trainer) -> None:
     assert trainer.daemon.progress() == 10
     trainer.publish(11)
     assert trainer.daemon.progress() == 11
-    trainer.counters.store(Counter.STEPS, 12)
+    trainer.counters.store(Counter.STEPS, pack_steps(12, 1, 0))
     assert trainer.daemon.progress() == 11
     trainer.publish(12)
     assert trainer.daemon.progress() == 12
+
+
+@pytest.mark.parametrize("of_send", [1, 2, SEND_STEPS_MAX])
+def test_all_mini_batches_of_a_send_count_at_once(trainer: Trainer, of_send: int) -> None:
+    trainer.publish(10 + of_send, of_send)
+    assert trainer.daemon.progress() == 10 + of_send
+    trainer.counters.store(Counter.STEPS, pack_steps(10 + 2 * of_send, of_send, 1 - trainer.daemon.half))
+    assert trainer.daemon.progress() == 10 + of_send
 
 
 @pytest.mark.parametrize("published_between", [1, 2, 3])
@@ -230,12 +240,15 @@ def test_the_head_tells_positions_and_halves_apart_and_no_other_bit(trainer: Tra
 def test_a_count_that_cannot_be_is_not_believed_but_the_half_is(trainer: Trainer, half: int) -> None:
     trainer.write_update(11, [1])
     trainer.take()
-    for lie in (0, 10, 13 + STEPS_LEAP_MAX, 2**64 - 1):
-        trainer.counters.store(Counter.OUTBOX_HEAD, pack_head(trainer.writer.head, half))
+    trainer.counters.store(Counter.OUTBOX_HEAD, trainer.writer.head | half)
+    for lie in (
+        *(0, 10, 2**64 - 1),
+        *(pack_steps(steps, of_send, half) for steps in (0, 10, 13 + STEPS_LEAP_MAX) for of_send in (0, 1)),
+        pack_steps(12, SEND_STEPS_MAX, 1 - half),
+    ):
         trainer.counters.store(Counter.STEPS, lie)
-        count = trainer.daemon.progress()
-        assert count - 11 in (0, 1)
-        assert half_after(count) == half
+        assert trainer.daemon.progress() == 11
+        assert trainer.daemon.half == half
 
 
 def test_descriptors_are_closed_in_the_end() -> None:

@@ -32,4 +32,5 @@ def test_the_positions_of_the_layout_stay() -> None:
         "SENDING_US": 104,
         "ROUND": 112,
         "RESIDUAL_COPY": 120,
+        "LINKS_BUSY": 128,
     }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import layout
-from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter, pack_head
+from p2psgd.ipc.ring_buffer import COUNTERS_WORDS, Counter, Counters, RingWriter
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment, Given
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
@@ -34,6 +34,7 @@ class Trainer:
             mode=Mode(payload),
             generation=GENERATION,
             steps=10,
+            half=0,
             stopping=False,
             inbox_bytes=1 << 16,
             outbox_bytes=RING_BYTES,
@@ -50,7 +51,7 @@ class Trainer:
 
     def write(self, entry: bytes) -> None:
         self.writer.put(entry)
-        self.counters.store(Counter.OUTBOX_HEAD, pack_head(self.writer.head, 0))
+        self.counters.store(Counter.OUTBOX_HEAD, self.writer.head)
 
     def update(self, steps: int, indices: list[int], step: int = 1) -> None:
         payload = codec.encode(make_words(np.array(indices), np.zeros(len(indices))), WEIGHTS)

@@ -58,7 +58,8 @@ def mended() -> NDArray[np.float32]:
 def serve_trainer(segment: ResidualSegment, leaves: NDArray[np.float32]) -> NDArray[np.float32]:
     """A trainer that publishes nothing, and scribbles this into its residual; what it found there."""
     check(segment)
-    descriptor = segment.hand_over(0)
+    descriptor, half = segment.hand_over()
+    assert half == 0
     parts = map_segment(descriptor, np.float32, layout.RESIDUAL_PARTS * WEIGHTS, Access.WRITE)
     found = parts[:WEIGHTS].copy()
     parts[:WEIGHTS] = leaves
@@ -98,7 +99,7 @@ def test_what_was_lent_stays_as_it_was_although_the_next_trainer_gets_zeros(
 
 def test_a_restored_residual_is_looked_through_as_well(slice_weights: int) -> None:
     given = spoilt()
-    segment = ResidualSegment(WEIGHTS, residual=given, steps=4)
+    segment = ResidualSegment(WEIGHTS, residual=given)
     try:
         assert check(segment) == -(-WEIGHTS // slice_weights)
         assert segment.unfinite == len(BAD)
@@ -114,7 +115,7 @@ def test_a_residual_that_nobody_has_written_takes_no_memory_by_being_looked_thro
     try:
         for _ in range(2 if dense else 1):
             assert segment.check()
-            assert os.fstat(segment.hand_over(0)).st_blocks == 0
+            assert os.fstat(segment.hand_over()[0]).st_blocks == 0
             segment.take_back(half=0, age=0)
     finally:
         segment.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 from tests.ipc.daemons import Daemon, StartDaemon, make_update, make_words
 from tests.ipc.rings import DenseRing, Ring
 from tests.torch.models import WEIGHTS, flat, make_model, take_gradient
@@ -48,7 +49,7 @@ def test_every_third_step_sends_what_three_have_made(daemon: Daemon, *, own_resi
             assert not torch.tensor(link.link.residual).any()
         step(model, optimizer, 2)
         step(plain, plain_optimizer, 2)
-        assert (link.steps, link.link.steps) == (3, 1)
+        assert (link.steps, link.link.steps) == (3, 3)
         made = torch.tensor(link.link.weights) + torch.tensor(link.link.residual)
         torch.testing.assert_close(made, flat(plain), rtol=0, atol=1e-6)
         expected = made if own_residual else torch.tensor(link.link.weights)
@@ -84,7 +85,7 @@ def test_at_the_end_what_is_left_is_sent(daemon: Daemon) -> None:
     for number in range(4):
         step(model, optimizer, number)
     link.close()
-    assert link.link.steps == 2
+    assert link.link.steps == 4
     assert link.steps == 4
     daemon.take_all()
     np.testing.assert_array_equal(flat(model), daemon.weights())
@@ -100,6 +101,34 @@ def test_the_count_of_steps_survives_a_restart_with_another_number(daemon: Daemo
         assert link.steps == expected
         link.close(finished=False)
         assert link.steps == expected
+
+
+def test_of_itself_it_sends_when_a_connection_is_free(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = momentum(model)
+    session = daemon.server.session
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path) as link:
+        sent = []
+        for number, busy in enumerate((False, True, True, False, False)):
+            daemon.call(session.show_links, busy=busy)
+            step(model, optimizer, number)
+            sent.append(link.link.steps)
+        assert sent == [1, 1, 1, 4, 5]
+        assert link.steps == 5
+        made = torch.tensor(link.link.weights) + torch.tensor(link.link.residual)
+        torch.testing.assert_close(flat(model), made, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("local_steps", [1, None])
+def test_of_itself_it_sends_at_last_and_one_is_always_one(daemon: Daemon, local_steps: int | None) -> None:
+    model = make_model()
+    optimizer = momentum(model)
+    session = daemon.server.session
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, local_steps=local_steps) as link:
+        daemon.call(session.show_links, busy=True)
+        for number in range(SEND_STEPS_MAX):
+            step(model, optimizer, number)
+            assert link.link.steps == (number + 1 if local_steps or number + 1 == SEND_STEPS_MAX else 0)
 
 
 def test_a_refused_load_takes_the_unsent_steps_with_it(daemon: Daemon) -> None:
@@ -207,4 +236,4 @@ def test_a_rounded_model_follows_each_local_step(daemon: Daemon, kind: Any) -> N
             optimizer.step()
             torch.testing.assert_close(weight.weight.float(), plain - number * 2.0**-10, rtol=0, atol=2.0**-8)
             assert link.steps == number
-    assert link.link.steps == 2
+    assert link.link.steps == 2 * LOCAL_STEPS
