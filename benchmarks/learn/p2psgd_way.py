@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import p2psgd.torch
 from benchmarks.learn.job import Job
 from benchmarks.learn.ways import Way
-
-WAIT_S: Final = 5.0  # of silence, after which the others are taken to have ended
 
 
 class P2psgd(Way):
@@ -28,9 +26,6 @@ class P2psgd(Way):
         """Wait for the sends of the others and leave: the model then has the replica's weights, and this
         node's buffers.
         """
-        link = self._link.link
-        sends = self.job.batches // self.nodes // self.job.options.get("local_steps", 1)
-        while min(link.peer_steps.values(), default=sends) < sends and link.wait(WAIT_S):
-            link.receive()
+        self._link.wait_for_peers(self.job.batches // self.nodes)
         self._link.close()
         return self.model

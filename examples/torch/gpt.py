@@ -25,7 +25,7 @@ options.add_argument("--batches", type=int, default=2000, help="of all nodes tog
 options.add_argument("--seed", type=int, default=1)
 options.add_argument("--at-replica", action="store_true", help="attach(own_residual=False)")
 options.add_argument("--own-horizon", action="store_true", help="attach(run_horizon=False)")
-options.add_argument("--local-steps", type=int, default=1, help="attach(local_steps=...)")
+options.add_argument("--local-steps", type=int, help="attach(local_steps=...)")
 asked = options.parse_args()
 
 
@@ -81,7 +81,7 @@ with contextlib.ExitStack() as stack:
         )
         stack.enter_context(link)
         rank, nodes = link.rank, link.world_size
-    steps = asked.batches // nodes // asked.local_steps * asked.local_steps
+    steps = asked.batches // nodes
     warm = max(1, steps // 20)
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(asked.seed))
     batches = train[order[: steps * nodes * BATCH]].view(steps, nodes, BATCH, CONTEXT + 1)
@@ -96,9 +96,7 @@ with contextlib.ExitStack() as stack:
         if link is not None and step % 20 == 0:
             link.report(loss=loss.item())
     if link is not None:  # the replica has all once the others have ended, too
-        sends = steps // asked.local_steps
-        while min(link.link.peer_steps.values(), default=sends) < sends and link.link.wait(5.0):
-            link.link.receive()
+        link.wait_for_peers()
 
 with torch.no_grad():
     print(f"test loss {sum(model.loss(part) for part in test.split(64)).item() / 8:.4f}")
