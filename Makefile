@@ -49,8 +49,9 @@ paper: $(VENV)/.test $(VENV)/.bench
 bench-tls: $(VENV)/.test
 	$(BIN)/python -m benchmarks --large tls
 
-# Beside PyTorch DDP and hivemind, on hosts with shaped links: two hours on a quiet machine, needs root. What was measured
-# already is left as it is; RIVALS="--only 'p2psgd 100 *' --again", say, measures it anew.
+# Beside PyTorch DDP and hivemind, on hosts with shaped links: two hours for each of two tasks on a quiet machine, needs root.
+# RIVALS="--task gpt", say, runs one. What was measured already is left as it is; RIVALS="--task gpt --only 'p2psgd 100 *' --again",
+# say, measures it anew.
 rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
 	$(BIN)/python -m benchmarks.rivals $(RIVALS)
 

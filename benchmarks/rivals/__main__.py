@@ -1,4 +1,4 @@
-"""Search for the best setting of each way, run the cases and write docs/explanation/rivals.*; needs root."""
+"""Search for the best setting of each way, run the cases and write docs/explanation/rivals*; needs root."""
 
 from __future__ import annotations
 
@@ -15,37 +15,22 @@ from typing import Final
 
 from benchmarks.results import page as results_page
 from benchmarks.ring.hosts import can_shape
-from benchmarks.rivals import CASES, LAN_MBIT, TARGET, WAYS, Case, Setting, Way
+from benchmarks.rivals.cases import LAN_MBIT, Case, Setting, Task, Way
 from benchmarks.rivals.leftovers import directory_of, ended_in_order, remove_leftovers
-from benchmarks.rivals.measure import Outcome, measure
+from benchmarks.rivals.measure import WATCHED_S, Outcome, measure
 from benchmarks.rivals.processors import NoControlGroups
 from benchmarks.rivals.results import Results, surroundings
 from benchmarks.rivals.starting import why_not
+from benchmarks.rivals.tasks import TASKS
 
-SEARCH_S: Final = 60.0
 SHORT_S: Final = 20.0
 FAILURES_MAX: Final = 2  # of a way, one after the other, until it is given up for this time
 FAILURES: Final = (AssertionError, OSError, ValueError, subprocess.SubprocessError)  # of one run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description=__doc__)
-    parser.add_argument(
-        "--only",
-        metavar="PATTERN",
-        default="*",
-        help="cases whose names match, such as 'p2psgd 100 *'; of the search those of the same ways",
-    )
-    parser.add_argument("--search", action="store_true", help="only search for the settings")
-    parser.add_argument("--again", action="store_true", help="also what has been measured already")
-    parser.add_argument(
-        "--short",
-        action="store_true",
-        help=f"one run of {SHORT_S:.0f} s of each way at {LAN_MBIT} Mbit/s, nothing searched for or written",
-    )
-    parser.add_argument("--page", action="store_true", help="only write the page from what is in the JSON")
-    arguments = parser.parse_args()
-    results = Results.read()
+    arguments, parser = parse()
+    tasks = [task for task in TASKS.values() if arguments.task in (None, task.name)]
     if arguments.page:
         results_page.write()
         return
@@ -53,39 +38,69 @@ def main() -> None:
         parser.error("hosts need root, and ip, tc and setpriv")
     if importlib.util.find_spec("torch") is None:
         parser.error("PyTorch is not installed: `make rivals` sets up all that is needed")
-    cases = [case for case in CASES if fnmatch.fnmatch(case.name, arguments.only)]
-    if not cases:
-        parser.error(f"no case is named {arguments.only!r}; there are {', '.join(c.name for c in CASES)}")
+    pattern = arguments.only or (f"* {LAN_MBIT} all 1" if arguments.short else "*")
+    chosen = {task: [each for each in task.cases if fnmatch.fnmatch(each.name, pattern)] for task in tasks}
+    if not any(chosen.values()):
+        names = ", ".join(case.name for task in tasks for case in task.cases)
+        parser.error(f"no case is named {pattern!r}; there are {names}")
+    failures: Counter[Way] = Counter()
     try:
         with ended_in_order():
             remove_leftovers()
-            if arguments.short:
-                try_shortly(cases, results)
-                return
-            if words := results.of_another_machine(surroundings()):
-                parser.error(words)
-            table = Table(results, again=arguments.again)
-            table.fill([] if arguments.search else cases, ways_of(cases))
+            for task, cases in chosen.items():
+                if not cases:
+                    continue
+                results = Results.read(task)
+                if arguments.short:
+                    try_shortly(cases, results)
+                    continue
+                if words := results.of_another_machine(surroundings()):
+                    parser.error(words)
+                table = Table(results, again=arguments.again)
+                table.fill([] if arguments.search else cases, ways_of(task, cases))
+                failures += table.failures
     except NoControlGroups as error:
         sys.exit(f"{error}")
-    if table.failures:
-        sys.exit(f"{table.failures.total()} runs failed, see above; the same command tries them again")
+    if failures:
+        sys.exit(f"{failures.total()} runs failed, see above; the same command tries them again")
 
 
-def ways_of(cases: list[Case]) -> list[Way]:
+def parse() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
+    """Return what the command line says, and what refuses it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description=__doc__)
+    parser.add_argument("--task", choices=TASKS, help="one of the tasks; default: all")
+    parser.add_argument(
+        "--only",
+        metavar="PATTERN",
+        help="cases whose names match, such as 'p2psgd 100 *'; of the search those of the same ways",
+    )
+    parser.add_argument("--search", action="store_true", help="only search for the settings")
+    parser.add_argument("--again", action="store_true", help="also what has been measured already")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help=f"{SHORT_S:.0f} s of each case, by default of each way at {LAN_MBIT} Mbit/s; nothing is searched"
+        " for or written",
+    )
+    parser.add_argument("--page", action="store_true", help="only write the page from what is in the JSON")
+    return parser.parse_args(), parser
+
+
+def ways_of(task: Task, cases: list[Case]) -> list[Way]:
     """In their order."""
     wanted = {case.way.name for case in cases}
-    return [way for way in WAYS.values() if way.name in wanted]
+    return [way for way in task.ways.values() if way.name in wanted]
 
 
 def try_shortly(cases: list[Case], results: Results) -> None:
-    """Run each way once, with its best setting, or with the second of its settings before any search."""
-    for case in [case for case in cases if case.mbit == LAN_MBIT and case.seed == 1 and not case.fault]:
+    """Run each case shortly, with the best setting, or with the second of its way before any search."""
+    for case in cases:
         if words := why_not(case.way.module):
             print(f"{case.name}: {words}")
             continue
         setting = results.best(case.way) or case.way.settings[1]
-        report(case.name, run(dataclasses.replace(case, limit_s=SHORT_S), setting))
+        limit_s = SHORT_S + (WATCHED_S if case.fault == "killed" else 0.0)
+        report(case.name, run(results.task, dataclasses.replace(case, limit_s=limit_s), setting))
 
 
 class Table:
@@ -140,13 +155,14 @@ class Table:
             )
 
     def _search(self, way: Way) -> None:
+        search_s = self._results.task.search_s
         if self._again:
             self._results.search.pop(way.name, None)
         for setting in way.settings:
             if self._results.tried(way, setting) is None:
                 name = f"{way.name}, {setting}"
-                print(f"trying {name}: {SEARCH_S:.0f} s at most", flush=True)
-                outcome = self._try(name, Case(way, way.search_mbit, limit_s=SEARCH_S), setting)
+                print(f"trying {name}: {search_s:.0f} s at most", flush=True)
+                outcome = self._try(name, Case(way, way.search_mbit, limit_s=search_s), setting)
                 if outcome is None:
                     continue
                 self._results.search.setdefault(way.name, []).append(outcome)
@@ -159,7 +175,7 @@ class Table:
             print(f"{name}: left out, {case.way.name} has failed {FAILURES_MAX} times", file=sys.stderr)
             return None
         try:
-            outcome = run(case, setting)
+            outcome = run(self._results.task, case, setting)
         except FAILURES as error:
             self.failures[case.way] += 1
             self._in_a_row[case.way] += 1
@@ -172,11 +188,11 @@ class Table:
         return outcome
 
 
-def run(case: Case, setting: Setting) -> Outcome:
+def run(task: Task, case: Case, setting: Setting) -> Outcome:
     """In a directory of its own, of which the logs stay where something fails."""
     with directory_of(case.way.name) as directory:
         try:
-            return measure(case, setting, directory)
+            return measure(task, case, setting, directory)
         except FAILURES:
             print(f"{case.name}: the logs are in {directory}", file=sys.stderr)
             raise
@@ -186,11 +202,12 @@ def report(name: str, outcome: Outcome) -> None:
     """For the terminal."""
     reached = f"loss {outcome.loss:.3f} after {outcome.ran_s:.0f} s, {outcome.samples:,.0f} samples"
     if outcome.target_s is not None:
-        reached = f"loss {TARGET} after {outcome.target_s:.1f} s, {outcome.samples:,.0f} samples"
+        reached = f"loss {outcome.target} after {outcome.target_s:.1f} s, {outcome.samples:,.0f} samples"
     pauses = ", ".join("for good" if each is None else f"{each:.1f} s" for each in outcome.pauses_s)
     step = "no" if outcome.step_s is None else f"{1e3 * outcome.step_s:.0f}"
     print(
         f"{name}: {reached}; {step} ms and {outcome.step_bytes:,.0f} bytes a mini-batch"
+        + ("" if outcome.computing is None else f"; {100 * outcome.computing:.0f} % of the time computing")
         + (f"; longest pause after the kill: {pauses}" if pauses else "")
         + (f"; {outcome.words}" if outcome.words else ""),
         flush=True,

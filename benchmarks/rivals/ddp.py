@@ -2,6 +2,7 @@
 
 Started by torchrun it takes its rank from it, and goes on from the last snapshot, as torchrun's documentation
 has scripts do. Default buckets, but for PowerSGD, whose collectives gloo mixes up if there are several: one.
+Buffers are not broadcast: there are none but the GPT's mask, which is the same everywhere.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.rivals.job import Job, Notes
-from benchmarks.rivals.task import last_snapshot, make_model, set_weights, sgd, train
+from benchmarks.rivals.job import Job, Notes, last_snapshot
+from benchmarks.rivals.training import train, training_of
+from benchmarks.rivals.weights import set_weights
 
 PORT: Final = 29_500
+OPTIMIZER: Final = "optimizer.pt"  # the last state of it, beside the snapshots of the weights
 
 
 def main() -> None:
@@ -24,26 +27,30 @@ def main() -> None:
     torch: Any = importlib.import_module("torch")
     distributed = torch.distributed
     os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
-    model, first = make_model(job.seed), 0
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    training, first = training_of(job), 0
+    state = Path(job.directory) / OPTIMIZER
+    elastic = "TORCHELASTIC_RUN_ID" in os.environ
+    if elastic:
         distributed.init_process_group("gloo")
-        directory = Path(job.directory)
-        if kept := last_snapshot(directory.glob("*.notes")):
+        if kept := last_snapshot(state.parent.glob("*.notes")):
             name, first = kept
-            set_weights(model, np.fromfile(directory / name, np.float32))
+            set_weights(training.model, np.fromfile(state.with_name(name), np.float32))
     else:
         meeting = f"tcp://{job.addresses[0]}:{PORT}"
         distributed.init_process_group("gloo", init_method=meeting, rank=job.host, world_size=job.hosts)
     rank, size = distributed.get_rank(), distributed.get_world_size()
-    ddp = wrap(model, job, torch)
-    optimizer = sgd(ddp.parameters())
+    ddp = wrap(training.model, job, torch)
+    optimizer = training.optimizer(ddp.parameters())
+    if first:
+        optimizer.load_state_dict(torch.load(state))
 
-    def step(rate: float) -> None:
-        optimizer.param_groups[0]["lr"] = rate
-        optimizer.step()
+    def keep() -> None:
+        unfinished = state.with_suffix(".part")
+        torch.save(optimizer.state_dict(), unfinished)
+        os.replace(unfinished, state)
 
-    notes = Notes(job, snapshots=rank == 0)
-    train(job, notes, model, net=ddp, step=step, zero=optimizer.zero_grad, share=(rank, size), first=first)
+    notes = Notes(job, snapshots=rank == 0, keep=keep if elastic else None)
+    train(job, notes, training, optimizer, net=ddp, share=(rank, size), first=first, unsynced=ddp.no_sync)
 
 
 def wrap(model: Any, job: Job, torch: Any) -> Any:
@@ -51,15 +58,15 @@ def wrap(model: Any, job: Job, torch: Any) -> Any:
     parallel = torch.nn.parallel.DistributedDataParallel
     match job.options["hook"]:
         case "none":
-            return parallel(model)
+            return parallel(model, broadcast_buffers=False)
         case "fp16":
             hooks = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
-            ddp = parallel(model)
+            ddp = parallel(model, broadcast_buffers=False)
             ddp.register_comm_hook(None, hooks.fp16_compress_hook)
             return ddp
         case "powersgd":
             power = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook")
-            ddp = parallel(model, bucket_cap_mb=100)
+            ddp = parallel(model, bucket_cap_mb=100, broadcast_buffers=False)
             state = power.PowerSGDState(
                 None,
                 matrix_approximation_rank=job.options["rank"],

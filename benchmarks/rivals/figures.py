@@ -14,11 +14,14 @@ STILL_S: Final = 5.0  # without a mini-batch at the end of a run: longer than an
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """When a host had made so many mini-batches, and the file of its weights then, if they were kept."""
+    """When a host had made so many mini-batches, the file of its weights then, if they were kept, and the
+    seconds in which it had computed until then, where that is counted.
+    """
 
     at: float
     steps: int
     snapshot: str = ""
+    computed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class NotesFile:
         lines = [json.loads(line) for line in whole.splitlines()]
         self.ready = self.ready or any("ready" in line for line in lines)
         new = [
-            Note(line["at"] - self._begin, line["steps"], line.get("snapshot", ""))
+            Note(line["at"] - self._begin, line["steps"], line.get("snapshot", ""), line.get("computed_s"))
             for line in lines
             if "steps" in line
         ]
@@ -90,6 +93,17 @@ def rate(notes: Sequence[Note], since: float, until: float) -> float:
         return 0.0
     first, last = inside[0], inside[-1]
     return (last.steps - first.steps) / (last.at - first.at)
+
+
+def computing(notes: Sequence[Note], since: float, until: float) -> float | None:
+    """The part of these seconds in which a host computed; None where that is not counted."""
+    inside = [note for note in notes if since <= note.at <= until and note.computed_s is not None]
+    if len(inside) < 2:
+        return None
+    first, last = inside[0], inside[-1]
+    assert first.computed_s is not None
+    assert last.computed_s is not None
+    return (last.computed_s - first.computed_s) / (last.at - first.at)
 
 
 def pause(notes: Sequence[Note], since: float, until: float) -> float | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.rivals.job import Job, Notes
-from benchmarks.rivals.task import make_model, sgd, train
+from benchmarks.rivals.training import train, training_of
 
 PORT: Final = 31_337
 AVERAGING_TIMEOUT_S: Final = 20.0  # twice what an all-reduce takes at 10 Mbit/s, as its guide says
@@ -25,15 +25,15 @@ def main() -> None:
     job = Job.given()
     hivemind: Any = importlib.import_module("hivemind")
     dht = join(job, hivemind)
-    model, setting = make_model(job.seed), job.setting
+    training, setting = training_of(job), job.setting
     eight_bits = hivemind.compression.Uniform8BitQuantization()
     optimizer = hivemind.Optimizer(
         dht=dht,
         run_id="rivals",
         target_batch_size=setting["every"],
-        batch_size_per_step=job.batch,
-        params=list(model.parameters()),
-        optimizer=sgd,
+        batch_size_per_step=job.task.batch,
+        params=list(training.model.parameters()),
+        optimizer=training.optimizer,
         offload_optimizer=False,
         use_local_updates=setting["updates"] == "local",
         matchmaking_time=setting["matchmaking_s"],
@@ -43,15 +43,17 @@ def main() -> None:
         state_averaging_compression=eight_bits,
         verbose=True,
     )
-    own = optimizer.state_averager.optimizer
-
-    def step(rate: float) -> None:
-        own.param_groups[0]["lr"] = rate
-        optimizer.step()
-
     notes = Notes(job, snapshots=job.host == 0)
-    share = (job.host, job.hosts)
-    train(job, notes, model, net=model, step=step, zero=optimizer.zero_grad, share=share)
+    train(
+        job,
+        notes,
+        training,
+        optimizer.state_averager.optimizer,
+        net=training.model,
+        share=(job.host, job.hosts),
+        step=optimizer.step,
+        zero=optimizer.zero_grad,
+    )
 
 
 def join(job: Job, hivemind: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The hosts of a run: each with a link that carries a rate, and a share of the processors."""
+"""The hosts of a run: each with a link that carries a rate, and perhaps has a delay, and a share of the
+processors.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.ring.hosts import Host
+from benchmarks.rivals.delay import DelayedLan
 from benchmarks.rivals.processors import Processors, share
 from tests.lan import Lan
 
@@ -63,12 +66,15 @@ class Place:
 
 
 @contextlib.contextmanager
-def places(count: int, *, mbit: int) -> Iterator[list[Place]]:
+def places(count: int, *, mbit: int, delay_ms: int = 0) -> Iterator[list[Place]]:
     """So many hosts; 0 Mbit/s: their links are as fast as this machine. All that runs there ends with it."""
     rate = mbit or UNSHAPED_MBIT
     burst_kb = min(BURST_KB_MAX, max(BURST_KB_MIN, 12 * rate))  # what 0.1 s carries
     with contextlib.ExitStack() as stack:
-        lan = stack.enter_context(Lan(count, rate=f"{rate}mbit", burst=f"{burst_kb}kb"))
+        shape = {"rate": f"{rate}mbit", "burst": f"{burst_kb}kb"}
+        lan = stack.enter_context(
+            DelayedLan(count, delay_ms=delay_ms, **shape) if delay_ms else Lan(count, **shape)
+        )
         made = []
         for number, address in enumerate(lan.addresses):
             processors = Processors(lan.hosts[number])

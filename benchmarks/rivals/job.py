@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,8 +14,10 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.rivals.cases import Task
+from benchmarks.rivals.tasks import TASKS
+
 NOTE_EVERY_S: Final = 0.1
-SNAPSHOT_EVERY_S: Final = 1.0
 GO: Final = "go"
 
 
@@ -26,15 +28,18 @@ class Job:
     directory: str
     host: int
     addresses: tuple[str, ...]
-    batch: int
+    task_name: str
     seed: int
-    warm_up: int
     setting: dict[str, Any]
     options: dict[str, Any]
 
     @property
     def hosts(self) -> int:
         return len(self.addresses)
+
+    @property
+    def task(self) -> Task:
+        return TASKS[self.task_name]
 
     @property
     def notes_path(self) -> Path:
@@ -55,20 +60,17 @@ class Job:
         """The one that the command line names."""
         return cls.read(Path(sys.argv[1]))
 
-    def rate(self, samples: int) -> float:
-        """The learning rate when all hosts together have used so many samples."""
-        full: float = self.setting["rate"]
-        return full * min(1.0, 0.1 + 0.9 * samples / self.warm_up)
-
 
 class Notes:
     """Lines of JSON: moments of the clock that all processes of a machine share, and mini-batches made here.
 
-    With `snapshots` the weights are written too, every SNAPSHOT_EVERY_S, for somebody else to evaluate.
+    With `snapshots` the weights are written too, as often as the task says, for somebody else to evaluate.
+    `keep` is called before each, to write what a process that goes on from it needs beside the weights.
     """
 
-    def __init__(self, job: Job, *, snapshots: bool) -> None:
-        self._directory, self._snapshots = Path(job.directory), snapshots
+    def __init__(self, job: Job, *, snapshots: bool, keep: Callable[[], None] | None = None) -> None:
+        self._directory, self._snapshots, self._keep = Path(job.directory), snapshots, keep
+        self._every_s = job.task.snapshot_every_s
         self._path = job.notes_path
         self._next_note = self._next_snapshot = 0.0
 
@@ -82,18 +84,25 @@ class Notes:
         time.sleep(max(0.0, begin - time.monotonic()))
         self._next_snapshot = time.monotonic()
 
-    def made(self, steps: int, weights: Callable[[], NDArray[np.float32]]) -> None:
-        """So many in all; `weights` gives them, flat."""
+    def made(
+        self, steps: int, weights: Callable[[], NDArray[np.float32]], *, computed_s: float | None = None
+    ) -> None:
+        """So many in all; `weights` gives them, flat; `computed_s` of the time were spent computing."""
         now = time.monotonic()
+        fields: dict[str, Any] = {"at": now, "steps": steps}
+        if computed_s is not None:
+            fields["computed_s"] = round(computed_s, 4)
         if self._snapshots and now >= self._next_snapshot:
-            self._next_snapshot = now + SNAPSHOT_EVERY_S
+            self._next_snapshot = now + self._every_s
             name = f"weights-{steps}"
             unfinished = self._directory / f"{name}.part"
             weights().tofile(unfinished)
+            if self._keep is not None:
+                self._keep()
             os.replace(unfinished, self._directory / name)
-            self._write(at=now, steps=steps, snapshot=name)
+            self._write(**fields, snapshot=name)
         elif now >= self._next_note:
-            self._write(at=now, steps=steps)
+            self._write(**fields)
         else:
             return
         self._next_note = now + NOTE_EVERY_S
@@ -101,3 +110,10 @@ class Notes:
     def _write(self, **fields: Any) -> None:
         with self._path.open("a", encoding="ascii") as file:
             file.write(json.dumps(fields) + "\n")
+
+
+def last_snapshot(notes: Iterable[Path]) -> tuple[str, int] | None:
+    """Return the newest file of weights that these notes name, and its number of mini-batches."""
+    lines = [json.loads(line) for path in notes if path.exists() for line in path.read_text().splitlines()]
+    found = [(line["at"], line["snapshot"], line["steps"]) for line in lines if "snapshot" in line]
+    return max(found)[1:] if found else None

@@ -13,13 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.pages import commit
-from benchmarks.rivals import BATCH, FAULTY, HOSTS, KILL_AFTER_S, SLOWED, TARGET, Case, Setting
-from benchmarks.rivals.figures import Note, NotesFile, Point, crossing, pause, rate, steps_at
+from benchmarks.rivals.cases import FAULTY, HOSTS, KILL_AFTER_S, SLOWED, Case, Evaluate, Setting, Task
+from benchmarks.rivals.figures import Note, NotesFile, Point, computing, crossing, pause, rate, steps_at
 from benchmarks.rivals.hosts import Place, bytes_sent, places, share_processors
 from benchmarks.rivals.job import GO
 from benchmarks.rivals.starting import start
-from benchmarks.rivals.task import SHAPE, HeldOut
-from p2psgd.recipes.gradients import loss_and_accuracy
 
 START_S: Final = 90.0
 LOOK_EVERY_S: Final = 0.1
@@ -34,7 +32,8 @@ class Outcome:
     for each of its mini-batches, the faulty host left out, and None if there were none; `steps_per_s` by
     host. `pauses_s` of the hosts that lived on: the longest of each after the kill, None where there was no
     mini-batch more. `words`: the last ones of a host that ended, which should not have.
-    `load`: of the machine, before it began; `commit`: of this project.
+    `load`: of the machine, before it began; `commit`: of this project. `computing`: the part of the time in
+    which those hosts computed, where they count it.
     """
 
     setting: dict[str, Any]
@@ -51,6 +50,7 @@ class Outcome:
     words: str
     load: float
     commit: str
+    computing: float | None = None
 
     @property
     def loss(self) -> float:
@@ -67,16 +67,18 @@ class Outcome:
         return "hosts ended" if self.words else ""
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return what is kept, without `computing` where it was not counted."""
+        fields = asdict(self)
+        if self.computing is None:
+            del fields["computing"]
+        return fields
 
 
-def measure(
-    case: Case, setting: Setting, directory: Path, *, target: float = TARGET, hosts: int = HOSTS
-) -> Outcome:
+def measure(task: Task, case: Case, setting: Setting, directory: Path, *, hosts: int = HOSTS) -> Outcome:
     """In that directory, which must not be on a disk that hosts would wait for."""
-    load = os.getloadavg()[0]
-    with places(hosts, mbit=case.mbit) as all_places:
-        start(case, setting, all_places, directory)
+    load, loss_of = os.getloadavg()[0], task.evaluation()
+    with places(hosts, mbit=case.mbit, delay_ms=case.delay_ms) as all_places:
+        start(task, case, setting, all_places, directory)
         _await_ready(all_places, directory)
         begin = time.monotonic() + 0.3
         share_processors(all_places, {FAULTY: SLOWED} if case.fault == "slow" else {})
@@ -84,7 +86,7 @@ def measure(
         unfinished = directory / "go.part"
         unfinished.write_text(f"{begin:.6f}")
         os.replace(unfinished, directory / GO)
-        watch = Watch(case, directory, begin, target, hosts)
+        watch = Watch(task, case, directory, loss_of=loss_of, begin=begin, hosts=hosts)
         watch.until_done(all_places)
         ran_s = time.monotonic() - begin
         sent = bytes_sent(all_places) - sent
@@ -97,9 +99,11 @@ def measure(
 class Watch:
     """Evaluates weights as they come, and kills the host that is to die."""
 
-    def __init__(self, case: Case, directory: Path, begin: float, target: float, hosts: int) -> None:
-        self._case, self._directory, self._begin, self._target = case, directory, begin, target
-        self._held_out = HeldOut()
+    def __init__(
+        self, task: Task, case: Case, directory: Path, *, loss_of: Evaluate, begin: float, hosts: int
+    ) -> None:
+        self._task, self._case, self._directory, self._begin = task, case, directory, begin
+        self._loss_of = loss_of
         self._files = [notes_file(directory, host, begin) for host in range(hosts)]
         self._points: list[Point] = []
         self._snapshot: Path | None = None  # the last one: torchrun's processes go on from it
@@ -126,13 +130,13 @@ class Watch:
 
     def _over(self) -> bool:
         diverged = bool(self._points) and self._points[-1].loss >= DIVERGED
-        return diverged or crossing(self._points, self._target) is not None
+        return diverged or crossing(self._points, self._task.target) is not None
 
     def _evaluate(self) -> None:
         new = [note for file in self._files for note in file.look() if note.snapshot]
         for note in sorted(new, key=lambda each: each.at):
             path = self._directory / note.snapshot
-            loss, _ = loss_and_accuracy(SHAPE, np.fromfile(path, np.float32), self._held_out)
+            loss = self._loss_of(np.fromfile(path, np.float32))
             self._points.append(Point(note.at, 0.0, loss if loss < DIVERGED else DIVERGED))
             if self._snapshot not in (None, path):
                 self._snapshot.unlink()
@@ -142,21 +146,23 @@ class Watch:
         notes, killed_s = [file.notes for file in self._files], self._killed_s
 
         def samples_at(at: float) -> float:
-            return BATCH * sum(steps_at(each, at) for each in notes)
+            return self._task.batch * sum(steps_at(each, at) for each in notes)
 
         def pauses(notes: Sequence[Note]) -> float | None:
             assert killed_s is not None
             return None if self.ended else pause(notes, killed_s, ran_s)
 
         points = [Point(each.at, samples_at(each.at), each.loss) for each in self._points]
-        reached = crossing(points, self._target)
-        sound = [host for host in range(len(notes)) if not (self._case.fault and host == FAULTY)]
+        reached = crossing(points, self._task.target)
+        sound = [host for host in range(len(notes)) if not self._case.is_faulty(host)]
         paces = [rate(each, SETTLING_S, ran_s) for each in notes]
-        made = samples_at(ran_s) / BATCH
+        made = samples_at(ran_s) / self._task.batch
+        parts = [computing(notes[host], SETTLING_S, ran_s) for host in sound]
+        counted = [part for part in parts if part is not None]
         pace = sum(paces[host] for host in sound) / len(sound)
         return Outcome(
             setting=dict(setting),
-            target=self._target,
+            target=self._task.target,
             target_s=reached.at if reached else None,
             ran_s=ran_s,
             samples=reached.samples if reached else samples_at(ran_s),
@@ -169,6 +175,7 @@ class Watch:
             words=words,
             load=load,
             commit=commit(),
+            computing=sum(counted) / len(counted) if counted else None,
         )
 
 

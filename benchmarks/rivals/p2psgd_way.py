@@ -1,4 +1,8 @@
-"""A host of p2psgd: `python -m benchmarks.rivals.p2psgd_way JOB`, beside a daemon of its own."""
+"""A host of p2psgd: `python -m benchmarks.rivals.p2psgd_way JOB`, beside a daemon of its own.
+
+It counts the time in which it computes: forward and backward passes, clipping, and the optimizer's own step
+without what p2psgd adds to it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rivals.job import Job, Notes
-from benchmarks.rivals.task import make_model, sgd, train
+from benchmarks.rivals.training import Stopwatch, train, training_of
 
 
 def state_directory(directory: Path, host: int) -> Path:
@@ -18,21 +22,21 @@ def state_directory(directory: Path, host: int) -> Path:
 def main() -> None:
     job = Job.given()
     p2psgd_torch: Any = importlib.import_module("p2psgd.torch")
-    model = make_model(job.seed)
-    optimizer = sgd(model.parameters())
+    training, computing = training_of(job), Stopwatch()
+    optimizer = training.optimizer(training.model.parameters())
     optimizer.param_groups[0]["lr"] = job.setting["rate"]
     sent = {key: job.setting[key] for key in ("density", "tau") if key in job.setting}
     control = state_directory(Path(job.directory), job.host)
-    with p2psgd_torch.attach(model, optimizer, control=control, **sent, **job.options) as link:
-
-        def step(rate: float) -> None:
-            optimizer.param_groups[0]["lr"] = rate
-            optimizer.step()
-
+    # Hooks are called in the order of their making: the one before attach ends the optimizer's own step, the
+    # one after it begins it.
+    optimizer.register_step_post_hook(lambda *_: computing.stop())
+    attached = p2psgd_torch.attach(training.model, optimizer, control=control, **sent, **job.options)
+    optimizer.register_step_pre_hook(lambda *_: computing.start())
+    with attached as link:
         notes = Notes(job, snapshots=job.host == 0)
         share = link.rank, link.world_size
         assert share == (job.host, job.hosts), f"share {share} at host {job.host}"
-        train(job, notes, model, net=model, step=step, zero=optimizer.zero_grad, share=share)
+        train(job, notes, training, optimizer, net=training.model, share=share, computing=computing)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Keep all searches and measurements in docs/explanation/rivals.json, so that a cut-off table goes on."""
+"""Keep all searches and measurements of a task in its JSON file, so that a cut-off table goes on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from benchmarks.pages import processor
-from benchmarks.rivals import TARGET, WAYS, Case, Setting, Way
+from benchmarks.rivals.cases import Case, Setting, Task, Way
 from benchmarks.rivals.measure import Outcome
 from benchmarks.rivals.starting import RIVALS_PYTHON
 
-DATA: Final = Path("docs/explanation/rivals.json")
 NOT_INSTALLED: Final = "not installed"
 AS_GOOD: Final = 1.05  # of the shortest time
 
@@ -30,6 +29,7 @@ class Results:
     when it was last tried.
     """
 
+    task: Task
     machine: dict[str, str] = field(default_factory=dict)
     search: dict[str, list[Outcome]] = field(default_factory=dict)
     runs: dict[str, Outcome] = field(default_factory=dict)
@@ -37,31 +37,34 @@ class Results:
     failed: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path = DATA) -> Self:
-        """Read the results; empty if there is no file. Those of ways that are gone, or of another target, are
-        not kept.
+    def read(cls, task: Task, path: Path | None = None) -> Self:
+        """Read the results of a task, from its own file unless another is named; empty if there is no file.
+        Those of ways that are gone, or of another target, are not kept.
         """
+        path = path or task.data
         if not path.exists():
-            return cls()
+            return cls(task)
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return cls(
+            task,
             fields["machine"],
             {
-                name: [Outcome(**each) for each in found if each["target"] == TARGET]
+                name: [Outcome(**each) for each in found if each["target"] == task.target]
                 for name, found in fields["search"].items()
-                if name in WAYS
+                if name in task.ways
             },
             {
                 name: Outcome(**each)
                 for name, each in fields["runs"].items()
-                if name.split()[0] in WAYS and each["target"] == TARGET
+                if name.split()[0] in task.ways and each["target"] == task.target
             },
             fields["why_not"],
             fields["failed"],
         )
 
-    def write(self, path: Path = DATA) -> None:
-        """A line for each outcome."""
+    def write(self, path: Path | None = None) -> None:
+        """A line for each outcome, into the task's own file unless another is named."""
+        path = path or self.task.data
         search = {name: [each.as_dict() for each in found] for name, found in self.search.items()}
         runs = {name: each.as_dict() for name, each in self.runs.items()}
         parts = {
@@ -89,7 +92,7 @@ class Results:
         was, now = (
             ", ".join(f"{name} {words.get(name)}" for name in other) for words in (self.machine, here)
         )
-        return f"{DATA} was measured with {was}, and here is {now}: remove it to measure all anew"
+        return f"{self.task.data} was measured with {was}, and here is {now}: remove it to measure all anew"
 
     def tried(self, way: Way, setting: Setting) -> Outcome | None:
         """Return the search's result for one setting."""

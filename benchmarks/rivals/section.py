@@ -1,102 +1,84 @@
-"""The section of docs/explanation/results.md on what others would take, from docs/explanation/rivals.json."""
+"""The section of docs/explanation/results.md on what others would take, from the JSON files of the tasks."""
 
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from benchmarks.pages import table
-from benchmarks.rivals import (
-    BATCH,
-    CASES,
+from benchmarks.rivals.cases import (
+    DELAY_MS,
     FAULTY,
-    FOUR_PASSES,
     HOSTS,
     KILL_AFTER_S,
     LAN_MBIT,
     SLOWED,
-    TARGET,
-    WARM_UP,
-    WAYS,
+    Case,
     Setting,
     Way,
 )
+from benchmarks.rivals.introduction import introduction
 from benchmarks.rivals.measure import Outcome
-from benchmarks.rivals.plot import PICTURES, draw
-from benchmarks.rivals.processors import BUSY_MAX
-from benchmarks.rivals.results import AS_GOOD, Results
+from benchmarks.rivals.plot import draw, pictures
+from benchmarks.rivals.results import Results
 from benchmarks.rivals.starting import LAST_CALL_S
-from benchmarks.rivals.task import HELD_OUT, SHAPE
-from benchmarks.rivals.verdicts import ASYNC, seconds, slow_loss, verdicts
+from benchmarks.rivals.tasks import TASKS
+from benchmarks.rivals.verdicts import asynchronous, seconds, slow_loss, verdicts
 from p2psgd.core.timing import Timing
 
 MBITS: Final = (10, LAN_MBIT, 1000)
-PAGE_WIDTH: Final = 140
-HEADING: Final = "## Beside PyTorch DDP and hivemind"
+HEADINGS: Final = {
+    "speech": "## Beside PyTorch DDP and hivemind",
+    "gpt": "### A byte-level GPT with AdamW",
+}
 
 
 def section() -> str:
-    """Empty while nothing has been measured."""
-    results = Results.read()
-    if not results.runs:
-        return ""
-    draw(results)
-    return text(results)
+    """Return all tasks' parts; empty while nothing has been measured."""
+    measured = [results for task in TASKS.values() if (results := Results.read(task)).runs]
+    for results in measured:
+        draw(results)
+    return "\n\n".join(map(text, measured))
 
 
 def text(results: Results) -> str:
-    """Markdown, without a newline at its end."""
-    pictures = [f"![{words}]({path.name})" for path, words in PICTURES.items() if path.exists()]
+    """Return the Markdown of a task, without a newline at its end."""
+    shown = [f"![{words}]({path.name})" for path, words in pictures(results.task).items() if path.exists()]
+    sentences = [*verdicts(results), *filter(None, [_computing(results)])]
     parts: list[Iterable[str]] = [
-        [HEADING],
-        [_introduction(results)],
-        [f"- {sentence}" for sentence in verdicts(results)],
+        [HEADINGS[results.task.name]],
+        [introduction(results)],
+        [f"- {sentence}" for sentence in sentences],
         _table(results, "way", {"setting": _setting_of(results), **_times(results)}),
         [_below(results)],
-        *([picture] for picture in pictures),
+        *([picture] for picture in shown),
         _table(results, "a host's mini-batch", _costs(results)),
-        _fault_table(results, "slow"),
-        _fault_table(results, "killed"),
+        *(part(results) for part in (_delayed_table, _slow_table, _killed_table)),
         [_measured_on(results)],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _introduction(results: Results) -> str:
-    machine = ", ".join(f"{name} {words}" for name, words in results.machine.items())
-    seeds = sorted({case.seed for case in CASES})
-    widths = " - ".join(map(str, (SHAPE.inputs, *SHAPE.hidden, SHAPE.classes)))
-    words = f"""`make rivals` ({machine}; seeds {seeds[0]} to {seeds[-1]}, with a fault {seeds[0]}) trains
-        a net of {SHAPE.weights:,} weights (ReLU, {widths}) on the 30 minutes of speech that come with
-        p2psgd, until the loss on {HELD_OUT:,} frames of unseen voices is {TARGET} nats. {HOSTS} hosts are
-        network namespaces on one machine. Each has a link of the given rate, both ways, and an equal part
-        of {100 * BUSY_MAX:.0f} % of the machine's processors, by control groups. This is less than a core
-        each: at 1 Gbit/s, and for PowerSGD on slower links too, the processors are the limit, and on larger
-        machines the gaps would differ. Links have a rate and no delay, which favours all methods that train
-        in lock-step.
-
-        All methods train the same PyTorch module by plain SGD, with {BATCH} samples per host and mini-batch,
-        in the same order of samples; the rate rises over the first {WARM_UP:,} samples. The settings of each
-        method were searched with seed 1, on links of {LAN_MBIT} Mbit/s, or without a rate limit where only
-        the learning rate was searched. The fastest settings were chosen, or the first listed of those within
-        {100 * (AS_GOOD - 1):.0f} % of the fastest; where none reached the target in a minute, those with the
-        lowest loss. DDP exchanges gradients after every mini-batch: accumulation over several mini-batches,
-        and local SGD, were not tried. PowerSGD has one bucket, because gloo mixes up several, and therefore
-        overlaps nothing. Gloo and p2psgd send plain text here, hivemind encrypts. Nodes of p2psgd keep their
-        state in memory (/dev/shm), so no figure includes a disk.
-
-        The loss is that of host 0's weights, written every second and evaluated outside the hosts. The time
-        is interpolated between two of them; figures are means of {len(seeds)} seeds, with their range, and a
-        single number is of one run. Bytes are all bytes that left the hosts' interfaces, including p2psgd's
-        daemons and headers. Of data that the kernel hands over in large pieces, mostly dense gradients, one
-        header per piece is counted, which omits up to 5 %.
-
-        {TARGET} nats is early: less than one pass over the frames for most methods, and four passes end near
-        {FOUR_PASSES}. The methods' final losses were not compared here; the section above compares p2psgd
-        with plain SGD over all epochs.{_later(results)}"""
-    return "\n\n".join(textwrap.fill(" ".join(each.split()), PAGE_WIDTH) for each in words.split("\n\n"))
+def _computing(results: Results) -> str:
+    """Return a sentence on the time in which the hosts of p2psgd compute, where it was counted."""
+    way = asynchronous(results.task)
+    counted = {
+        mbit: [run.computing for run in results.of(way, mbit) if run.computing is not None] for mbit in MBITS
+    }
+    found = [
+        f"{100 * statistics.mean(parts):.0f} % of the time at {mbit} Mbit/s"
+        for mbit, parts in counted.items()
+        if parts
+    ]
+    if not found:
+        return ""
+    return (
+        f"{way.label}, computes {', '.join(found)}: the part of the clock's time that the training processes"
+        " spend in forward and backward passes, in clipping, and in the optimizer's own step. The rest is"
+        " p2psgd's work in these processes, all waiting, and loading samples. The daemons share the"
+        " processors with them, so their work makes both parts longer."
+    )
 
 
 def _below(results: Results) -> str:
@@ -105,27 +87,14 @@ def _below(results: Results) -> str:
         " A method that did not reach it with the first seed was not run with another; nothing is"
         " extrapolated."
     ]
-    if edges := "; ".join(filter(None, (_edge(results, way) for way in WAYS.values()))):
+    if edges := "; ".join(filter(None, (_edge(results, way) for way in results.task.ways.values()))):
         sentences.append(f"Best at the edge of the searched range, so better settings may exist: {edges}.")
-    sentences += [f"{WAYS[name].label}: {words}." for name, words in results.why_not.items() if name in WAYS]
-    if missing := sum(map(results.needed, CASES)):
+    ways = results.task.ways
+    sentences += [f"{ways[name].label}: {words}." for name, words in results.why_not.items() if name in ways]
+    if missing := sum(map(results.needed, results.task.cases)):
         sentences.append(f"**Not measured yet with the best setting: {missing} runs.**")
     sentences += [f"Failed when last tried: {name}: {why}." for name, why in results.failed.items()]
     return " ".join(sentences)
-
-
-def _later(results: Results) -> str:
-    """Describe a run that went on after the target, since nothing lowers its rate."""
-    run = results.runs.get(f"{ASYNC.name} {LAN_MBIT} killed 1")
-    if run is None or run.target_s is None or run.loss <= TARGET:
-        return ""
-    least_s, _, least = min(run.curve, key=lambda point: point[2])
-    last_s, _, last = run.curve[-1]
-    return (
-        f" At a constant rate, the asynchronous run with a killed host had its least loss, {least:.2f},"
-        f" after {least_s:.0f} s, and {last:.2f} after {last_s:.0f} s: lower the rate over time, as the"
-        " recipes do."
-    )
 
 
 def _measured_on(results: Results) -> str:
@@ -142,7 +111,9 @@ Cell = Callable[[Way], str]
 
 
 def _table(results: Results, first: str, columns: dict[str, Cell]) -> list[str]:
-    ways = [way for way in WAYS.values() if any(name.split()[0] == way.name for name in results.runs)]
+    ways = [
+        way for way in results.task.ways.values() if any(name.split()[0] == way.name for name in results.runs)
+    ]
     return table([first, *columns], [[way.label, *(cell(way) for cell in columns.values())] for way in ways])
 
 
@@ -207,38 +178,69 @@ def _step_ms(outcome: Outcome) -> float | None:
     return None if outcome.step_s is None else 1e3 * outcome.step_s
 
 
-def _fault_table(results: Results, fault: str) -> list[str]:
-    cases = {case.way: case for case in CASES if case.fault == fault and case.name in results.runs}
-    if not cases:
-        return []
-    mbit = next(iter(cases.values())).mbit
-    runs = {way: results.runs[case.name] for way, case in cases.items()}
-    if fault == "slow":
-        title = f"One host of {HOSTS} at {SLOWED:g} of its processors, {mbit} Mbit/s:"
-        heads = ["way", "s to the target", "without a slow host", "pace of the other hosts"]
-        rows = [
-            [
-                way.label,
-                str(seconds([run])),
-                str(seconds(results.of(way, mbit)) or "-"),
-                _pace(slow_loss(results, way, mbit)),
-            ]
-            for way, run in runs.items()
-        ]
-    else:
-        title = (
-            f"SIGKILL to all processes of host {FAULTY} after {KILL_AFTER_S:g} s, {mbit} Mbit/s; DDP was"
-            f" started by torchrun with a minimum of {HOSTS - 1} hosts, and restarts from the last second's"
-            " weights. The time until a death is noticed is a setting: torchrun's keep-alive was not changed,"
-            f" its wait for late hosts lowered from 30 to {LAST_CALL_S} s; p2psgd has its failure timeout of"
-            f" {Timing().failure_timeout_s:g} s. Without a kill DDP runs without torchrun:"
-        )
-        heads = ["way", "longest pause of each other host, s", "s to the target", "without a kill"]
-        rows = [
-            [way.label, _pauses(run), _with_kill(run), str(seconds(results.of(way, mbit)) or "-")]
-            for way, run in runs.items()
-        ]
-    return [title, "", *table(heads, rows)]
+def _runs_with(results: Results, fault: str) -> tuple[int, dict[Way, Outcome]]:
+    """Return the bandwidth of the cases with a fault, and by way the outcomes of those that were measured."""
+    cases: list[Case] = [case for case in results.task.cases if case.fault == fault]
+    runs = {case.way: results.runs[case.name] for case in cases if case.name in results.runs}
+    ways = list(results.task.ways.values())
+    return cases[0].mbit if cases else 0, {way: runs[way] for way in ways if way in runs}
+
+
+def _slow_table(results: Results) -> list[str]:
+    mbit, runs = _runs_with(results, "slow")
+    title = f"One host of {HOSTS} at {SLOWED:g} of its processors, {mbit} Mbit/s:"
+    heads = ["way", "s to the target", "without a slow host", "pace of the other hosts"]
+    rows = [
+        [way.label, str(seconds([run])), _sound(results, way, mbit), _pace(slow_loss(results, way, mbit))]
+        for way, run in runs.items()
+    ]
+    return [title, "", *table(heads, rows)] if rows else []
+
+
+def _killed_table(results: Results) -> list[str]:
+    mbit, runs = _runs_with(results, "killed")
+    kept = "the last second's weights"
+    if (every_s := results.task.snapshot_every_s) != 1:
+        kept = f"weights and the optimizer's state of the last {every_s:g} s"
+    title = (
+        f"SIGKILL to all processes of host {FAULTY} after {KILL_AFTER_S:g} s, {mbit} Mbit/s; DDP was"
+        f" started by torchrun with a minimum of {HOSTS - 1} hosts, and restarts from {kept}."
+        " The time until a death is noticed is a setting: torchrun's keep-alive was not changed,"
+        f" its wait for late hosts lowered from 30 to {LAST_CALL_S} s; p2psgd has its failure timeout of"
+        f" {Timing().failure_timeout_s:g} s. Without a kill DDP runs without torchrun:"
+    )
+    heads = ["way", "longest pause of each other host, s", "s to the target", "without a kill"]
+    rows = [
+        [way.label, _pauses(run), _with_kill(run), _sound(results, way, mbit)] for way, run in runs.items()
+    ]
+    return [title, "", *table(heads, rows)] if rows else []
+
+
+def _delayed_table(results: Results) -> list[str]:
+    mbit, runs = _runs_with(results, "delayed")
+    title = (
+        f"With a delay of {DELAY_MS} ms from host to host, so {2 * DELAY_MS} ms for a round trip, {mbit}"
+        " Mbit/s; a process takes the place of the bridge between the hosts and holds every packet, of all"
+        " programs, for that time:"
+    )
+    heads = ["way", "s to the target", "without the delay", "ms for a host's mini-batch", "without the delay"]
+    rows = [
+        [way.label, str(seconds([run])), _sound(results, way, mbit), *_paces(results, way, run, mbit)]
+        for way, run in runs.items()
+    ]
+    return [title, "", *table(heads, rows)] if rows else []
+
+
+def _sound(results: Results, way: Way, mbit: int) -> str:
+    """Return the seconds to the target without a fault."""
+    return str(seconds(results.of(way, mbit)) or "-")
+
+
+def _paces(results: Results, way: Way, run: Outcome, mbit: int) -> list[str]:
+    """Return the milliseconds of a mini-batch in this run, and without a fault."""
+    groups = ([run], results.of(way, mbit))
+    times = [[each for each in map(_step_ms, group) if each is not None] for group in groups]
+    return [f"{statistics.mean(each):.0f}" if each else "-" for each in times]
 
 
 def _pace(lost: float | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.rivals import BATCH, WARM_UP, Case, Setting
+from benchmarks.rivals.cases import Case, Setting, Task
 from benchmarks.rivals.hosts import Place
 from benchmarks.rivals.job import Job
 from benchmarks.rivals.p2psgd_way import state_directory
@@ -21,7 +21,7 @@ RESTARTS: Final = 3
 LAST_CALL_S: Final = 5
 
 
-def start(case: Case, setting: Setting, all_places: Sequence[Place], directory: Path) -> None:
+def start(task: Task, case: Case, setting: Setting, all_places: Sequence[Place], directory: Path) -> None:
     """On all hosts, each of whose processes ends with its place."""
     starter = STARTERS[case.way.module]
     environment = {
@@ -38,9 +38,8 @@ def start(case: Case, setting: Setting, all_places: Sequence[Place], directory: 
             directory=str(directory),
             host=place.number,
             addresses=addresses,
-            batch=BATCH,
+            task_name=task.name,
             seed=case.seed,
-            warm_up=WARM_UP,
             setting=dict(setting),
             options=dict(case.way.options),
         )

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.rivals import CASES, WAYS, Case
-from benchmarks.rivals.figures import Note, NotesFile, Point, crossing, pause, rate, steps_at
+from benchmarks.rivals.cases import Case
+from benchmarks.rivals.figures import Note, NotesFile, Point, computing, crossing, pause, rate, steps_at
 from benchmarks.rivals.job import Job
 from benchmarks.rivals.measure import Outcome
 from benchmarks.rivals.results import Results
 from benchmarks.rivals.section import text
+from benchmarks.rivals.tasks import GPT, SPEECH, TASKS
 from benchmarks.rivals.verdicts import seconds, slow_loss, verdicts
+
+WAYS = SPEECH.ways
 
 
 def outcome(target_s: float | None, **others: object) -> Outcome:
@@ -64,14 +67,13 @@ def test_notes_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
         directory=str(tmp_path),
         host=2,
         addresses=("a", "b", "c"),
-        batch=64,
+        task_name="speech",
         seed=1,
-        warm_up=1000,
         setting={"rate": 0.5},
         options={},
     )
     assert Job.read(job.write()) == job
-    assert [job.rate(samples) for samples in (0, 500, 1000, 9999)] == pytest.approx([0.05, 0.275, 0.5, 0.5])
+    assert job.task is SPEECH
     file = NotesFile(job.notes_path, 10.0)
     assert file.look() == []
     job.notes_path.write_text('{"at": 1, "ready": true}\n{"at": 11.5, "steps": 3}\n{"at": 12, "st')
@@ -86,12 +88,13 @@ def test_notes_are_read_as_far_as_they_are_whole(tmp_path: Path) -> None:
 def test_the_first_setting_is_taken_that_is_nearly_the_soonest() -> None:
     way = WAYS["powersgd-1"]
     results = Results(
+        SPEECH,
         search={
             way.name: [
                 outcome(target_s, setting=dict(setting))
                 for setting, target_s in zip(way.settings, (16.0, 10.4, 12.0, None, 10.0, 9.95), strict=False)
             ]
-        }
+        },
     )
     assert results.best(way) == way.settings[1]
     results.search[way.name] = [
@@ -106,6 +109,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     tmp_path: Path,
 ) -> None:
     results = Results(
+        SPEECH,
         machine={"processors": "2 x some"},
         runs={
             Case(WAYS["p2psgd"], 100, 1).name: outcome(8.0),
@@ -122,7 +126,7 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
         failed={"ddp 10 all 1": "not ready"},
     )
     results.write(tmp_path / "rivals.json")
-    read = Results.read(tmp_path / "rivals.json")
+    read = Results.read(SPEECH, tmp_path / "rivals.json")
     assert read == results
     assert json.loads((tmp_path / "rivals.json").read_text())["why_not"] == results.why_not
     assert str(seconds(read.of(WAYS["p2psgd"], 100))) == "10.0 (8.0 to 12.0)"
@@ -141,22 +145,23 @@ def test_a_rival_that_did_not_arrive_gives_a_lower_bound_and_one_that_is_sooner_
     assert "never: diverged after 3.0" in page
     assert "Failed when last tried: ddp 10 all 1: not ready." in page
     assert "hivemind, 8 bits: hivemind is not installed." in page
-    needed = {case.name for case in CASES if read.needed(case)}
+    needed = {case.name for case in SPEECH.cases if read.needed(case)}
     assert "ddp 100 all 2" not in needed, "the first seed did not reach the target"
     assert "powersgd-1 100 all 2" in needed
     assert not any("hivemind" in name for name in needed)
     assert f"Not measured yet with the best setting: {len(needed)} runs." in page
     read.search["powersgd-1"] = [outcome(40.0, setting={"rate": 0.15, "whole_steps": 2})]
-    again = {case.name for case in CASES if read.needed(case)} - needed
+    again = {case.name for case in SPEECH.cases if read.needed(case)} - needed
     assert again == {"powersgd-1 100 all 1"}, "a better setting was found since"
 
 
 def test_p2psgd_that_does_not_arrive_has_missed_what_was_wanted_however_soon_it_ended() -> None:
     results = Results(
+        SPEECH,
         runs={
             Case(WAYS["p2psgd"], 100, 1).name: outcome(None, ran_s=4.0, curve=[[1.0, 2560, 50.0]]),
             Case(WAYS["ddp"], 100, 1).name: outcome(90.0),
-        }
+        },
     )
     (sentence,) = verdicts(results)
     assert "does not reach the target: never: diverged after 4.0 s (wanted: **missed**)" in sentence
@@ -164,7 +169,7 @@ def test_p2psgd_that_does_not_arrive_has_missed_what_was_wanted_however_soon_it_
 
 
 def test_figures_of_another_machine_are_not_put_into_one_table() -> None:
-    results = Results(machine={"processors": "2 x some", "hivemind": "not installed"})
+    results = Results(SPEECH, machine={"processors": "2 x some", "hivemind": "not installed"})
     here = {"processors": "64 x other", "hivemind": "1.1"}
     assert results.of_another_machine(here) == "", "nothing is measured yet"
     results.runs[Case(WAYS["ddp"], 100).name] = outcome(90.0)
@@ -175,4 +180,53 @@ def test_figures_of_another_machine_are_not_put_into_one_table() -> None:
 
 
 def test_every_case_has_a_name_of_its_own() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
+    for task in TASKS.values():
+        assert len({case.name for case in task.cases}) == len(task.cases)
+    assert len({task.data for task in TASKS.values()}) == len(TASKS)
+
+
+def test_the_rate_rises_with_the_samples_of_all_hosts_and_stays() -> None:
+    rates = [SPEECH.rate(0.5, samples) for samples in (0, 10_000, 20_000, 99_999)]
+    assert rates == pytest.approx([0.05, 0.275, 0.5, 0.5])
+
+
+def test_the_time_in_which_a_host_computes_is_a_part_of_that_between_two_notes() -> None:
+    notes = [Note(1.0, 10, computed_s=0.5), Note(2.0, 20, computed_s=1.0), Note(5.0, 50, computed_s=1.6)]
+    assert computing(notes, 2.0, 9.0) == pytest.approx(0.2)
+    assert computing(notes, 4.0, 9.0) is None, "one note tells nothing"
+    assert computing([Note(1.0, 10), Note(2.0, 20)], 0.0, 9.0) is None, "it is not counted there"
+
+
+def test_figures_of_speech_are_kept_as_they_were_before_there_was_another_task(tmp_path: Path) -> None:
+    kept = Results.read(SPEECH)
+    assert set(kept.runs) <= {case.name for case in SPEECH.cases}
+    kept.write(tmp_path / "rivals.json")
+    assert (tmp_path / "rivals.json").read_bytes() == SPEECH.data.read_bytes()
+
+
+def test_the_page_of_the_gpt_has_its_faults_and_the_time_in_which_p2psgd_computes() -> None:
+    ways = GPT.ways
+    fields = {"target": 1.8, "setting": {"rate": 0.002}}
+    results = Results(
+        GPT,
+        runs={
+            Case(ways["p2psgd"], 10).name: outcome(80.0, computing=0.84, **fields),
+            Case(ways["p2psgd"], 100).name: outcome(70.0, computing=0.9, **fields),
+            Case(ways["ddp"], 10).name: outcome(None, ran_s=900.0, **fields),
+            Case(ways["ddp"], 100).name: outcome(300.0, **fields),
+            Case(ways["ddp-8"], 10).name: outcome(640.0, **fields),
+            Case(ways["p2psgd"], 100, fault="delayed").name: outcome(77.0, step_s=0.06, **fields),
+            Case(ways["ddp"], 100, fault="delayed").name: outcome(None, step_s=0.6, **fields),
+        },
+    )
+    page = text(results)
+    assert page.startswith("### A byte-level GPT with AdamW")
+    assert (
+        "- At 10 Mbit/s p2psgd, async, takes 80.0 s, and DDP, float32, takes at least 11.2 times as long. The"
+        " fastest alternative, DDP, float32, 8 batches accumulated, takes 8.0 times as long." in page
+    )
+    assert "p2psgd, async, computes 84 % of the time at 10 Mbit/s, 90 % of the time at 100 Mbit/s" in page
+    assert "| DDP, float32 | > 100.0 | 300.0 | 600 | 50 |" in page
+    assert "| p2psgd, async | 77.0 | 70.0 | 60 | 50 |" in page
+    assert "SIGKILL" not in page
+    assert "a round trip" in page

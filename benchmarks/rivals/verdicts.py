@@ -10,16 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.rivals import FAULTY, HOSTS, LAN_MBIT, WAYS, Way
+from benchmarks.rivals.cases import FAULTY, HOSTS, LAN_MBIT, Task, Way
 from benchmarks.rivals.measure import Outcome
 from benchmarks.rivals.results import Results
 
-OURS: Final = tuple(way for way in WAYS.values() if way.module == "p2psgd_way")
-RIVALS: Final = tuple(way for way in WAYS.values() if way not in OURS)
-ASYNC: Final = WAYS["p2psgd"]
-DENSE: Final = WAYS["ddp"]
-WANTED_RATIO: Final = 10.0
 LOSS_MAX: Final = 0.1  # of the throughput of the hosts that are not slow
+
+
+def asynchronous(task: Task) -> Way:
+    """Return the way that the others are compared with."""
+    return task.ways["p2psgd"]
+
+
+def rivals_of(task: Task) -> list[Way]:
+    """Return what is not p2psgd."""
+    return [way for way in task.ways.values() if way.module != "p2psgd_way"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +73,50 @@ def slow_loss(results: Results, way: Way, mbit: int) -> float | None:
 def verdicts(results: Results) -> list[str]:
     """A sentence for each bandwidth, and one for the slow host."""
     sentences = [words for mbit in (10, LAN_MBIT, 1000) if (words := _at(results, mbit)) is not None]
-    loss = slow_loss(results, ASYNC, 1000)
+    own = asynchronous(results.task)
+    loss = slow_loss(results, own, 1000)
     if loss is not None:
         met = "met" if loss < LOSS_MAX else "**missed**"
         words = f"{100 * abs(loss):.0f} % {'fewer' if loss > 0 else 'more'} mini-batches a second"
         sentences.append(
-            f"Beside one slow host the others make {words} in p2psgd, async"
+            f"Beside one slow host the others make {words} in {own.label}"
             f" (wanted: under {100 * LOSS_MAX:.0f} % fewer: {met})."
         )
     return sentences
 
 
 def _at(results: Results, mbit: int) -> str | None:
-    found = {way: taken for way in WAYS.values() if (taken := seconds(results.of(way, mbit)))}
-    own = found.get(ASYNC)
-    if own is None or not any(rival in found for rival in RIVALS):
+    task, rivals = results.task, rivals_of(results.task)
+    found = {way: taken for way in task.ways.values() if (taken := seconds(results.of(way, mbit)))}
+    way = asynchronous(task)
+    own = found.get(way)
+    if own is None or not any(rival in found for rival in rivals):
         return None
+    wanted = task.wanted_ratio if mbit == LAN_MBIT else None
     if own.bound:
-        words = f"At {mbit} Mbit/s {ASYNC.label}, does not reach the target: {own} s"
-        words += " (wanted: **missed**)" if mbit == LAN_MBIT else ""
+        words = f"At {mbit} Mbit/s {way.label}, does not reach the target: {own} s"
+        words += " (wanted: **missed**)" if wanted else ""
     else:
-        words = f"At {mbit} Mbit/s {ASYNC.label}, takes {own} s" + _beside_dense(found, own, mbit)
+        words = f"At {mbit} Mbit/s {way.label}, takes {own} s" + _beside_dense(
+            task.ways["ddp"], found, own, wanted
+        )
     ahead = [
         rival
-        for rival in RIVALS
+        for rival in rivals
         if rival in found and not found[rival].bound and (own.bound or found[rival].mean < own.mean)
     ]
     if ahead:
         sooner = ", ".join(f"{rival.label} ({found[rival]} s)" for rival in ahead)
         words += f". **Sooner there: {sooner}.**"
     else:
-        words += _beside_fastest(found, own)
-    missing = [rival.label for rival in RIVALS if rival not in found]
+        words += _beside_fastest({rival: found[rival] for rival in rivals if rival in found}, own)
+    missing = [rival.label for rival in rivals if rival not in found]
     return words + (f" Not measured there: {'; '.join(missing)}." if missing else "")
 
 
 def _beside_fastest(found: Mapping[Way, Seconds], own: Seconds) -> str:
     """Where p2psgd is the first."""
-    times = {rival: found[rival] for rival in RIVALS if rival in found and not found[rival].bound}
+    times = {rival: taken for rival, taken in found.items() if not taken.bound}
     if not times:
         return ". No rival gets there in its time."
     fastest = min(times, key=lambda rival: times[rival].mean)
@@ -113,15 +124,13 @@ def _beside_fastest(found: Mapping[Way, Seconds], own: Seconds) -> str:
     return f". The fastest alternative, {fastest.label}, takes {ratio:.1f} times as long."
 
 
-def _beside_dense(found: Mapping[Way, Seconds], own: Seconds, mbit: int) -> str:
-    dense = found.get(DENSE)
-    if dense is None:
+def _beside_dense(dense: Way, found: Mapping[Way, Seconds], own: Seconds, wanted: float | None) -> str:
+    taken = found.get(dense)
+    if taken is None:
         return ""
-    if dense.failure:
-        return f", and {DENSE.label} never gets there ({dense.failure})"
-    ratio = dense.mean / own.mean
-    wanted = ""
-    if mbit == LAN_MBIT:
-        verdict = "met" if ratio >= WANTED_RATIO else "not shown" if dense.bound else "**missed**"
-        wanted = f" (wanted {WANTED_RATIO:g}: {verdict})"
-    return f", and {DENSE.label}, takes {'at least ' if dense.bound else ''}{ratio:.1f} times as long{wanted}"
+    if taken.failure:
+        return f", and {dense.label} never gets there ({taken.failure})"
+    ratio = taken.mean / own.mean
+    verdict = "met" if wanted and ratio >= wanted else "not shown" if taken.bound else "**missed**"
+    words = f", and {dense.label}, takes {'at least ' if taken.bound else ''}{ratio:.1f} times as long"
+    return words + (f" (wanted {wanted:g}: {verdict})" if wanted else "")
