@@ -44,7 +44,7 @@ from p2psgd.ipc.layout import send_indices_max
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 
 # ----------------------------------------------------------------------------
-# What p2psgd.torch.attach does by itself in asynchronous mode: it adds steps up while all links are busy. A
+# What p2psgd.torch.attach does by itself in asynchronous mode: it adds steps up while links are busy. A
 # send is as long as ever, since its density is, but holds more steps. Links that are slow thus make sends
 # rarer, and no trainer waits for them. With a number of local steps given it sends after as many, and waits
 # if the links do not carry that.
@@ -187,7 +187,7 @@ def render_torch(predictions: Sequence[TorchPrediction]) -> RenderableType:
         f"in the trainer, {parts[1]:g} shared with the daemon and {parts[2]:g} in the daemon.",
     )
     return Group(
-        Text("p2psgd.torch, asynchronous, adds steps up while all links are busy"),
+        Text("p2psgd.torch, asynchronous, adds steps up while links are busy"),
         Text(),
         table,
         Text(),

@@ -349,7 +349,7 @@ class Link:
     #
     @property
     def busy(self) -> bool:
-        """True while the connections to all peers still have to send what was given to `send` before.
+        """True while the connections to peers are busy with what was given to `send` before.
 
         What is sent meanwhile is late. A trainer may go on and send the sum of several mini-batches later.
         False in ring mode, and while there is no peer.

@@ -186,7 +186,7 @@ class Counter(enum.IntEnum):
     SENDING_US = 104  # and on handing frames of rounds to the network
     ROUND = 112  # daemon writes, before it: the number of the round that it opens
     RESIDUAL_COPY = 120  # trainer writes, if it keeps its residual elsewhere: the last copy (pack_copy)
-    LINKS_BUSY = 128  # daemon writes: 1 while all links still have to send what was made before
+    LINKS_BUSY = 128  # daemon writes: 1 while the links are busy with what was made before
 
 
 class Counters:

@@ -381,7 +381,7 @@ class Attachment:
         self._wake_trainer.signal()
 
     def show_links(self, *, busy: bool) -> None:
-        """Show the trainer whether all links still have to send what was made before."""
+        """Show the trainer whether the links are busy with what was made before."""
         self._counters.store(Counter.LINKS_BUSY, int(busy))
 
     def progress(self) -> int:
@@ -484,7 +484,7 @@ class TrainerMemory(Generic[Mark]):
 
     @property
     def links_busy(self) -> bool:
-        """Return whether all links still have to send what was made before."""
+        """Return whether the links are busy with what was made before."""
         return self._counters.load(Counter.LINKS_BUSY) != 0
 
     @property

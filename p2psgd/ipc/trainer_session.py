@@ -469,7 +469,7 @@ class TrainerSession(Lifecycle[SessionState]):
             self._loop.call_soon(self._refuse, self.connection, words)
 
     def show_links(self, *, busy: bool) -> None:
-        """Show the trainer, if there is one, whether all links still have to send what was made before."""
+        """Show the trainer, if there is one, whether the links are busy with what was made before."""
         if self.attachment is not None:
             self.attachment.show_links(busy=busy)
 

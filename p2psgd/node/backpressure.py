@@ -182,8 +182,13 @@ class Backpressure:
 
 
 # ----------------------------------------------------------------------------
-# Are all links still sending what was made before? Then what a trainer sends now would only wait in a queue,
-# and it may add up several steps instead. One slow link does not count: its peer is given what it misses.
+# Are the links still sending what was made before? Then what a trainer sends now would only wait in a queue,
+# and it may add up several steps instead.
+#
+# A node's links share its uplink, so all should have sent the last update before the next one comes. But one
+# peer with a slow link must not hold up the others. So once half of the links have sent it, the rest have as
+# long again. Where they share an uplink evenly or not, that is enough: with the others through, a link has
+# all of it. What a slower peer has not got by then stays in the log and follows.
 
 
 LOOK_S: Final = 0.01  # between two looks while they are: the trainer's next step may be as short
@@ -196,9 +201,10 @@ class ShownTrainer(Protocol):
 
 
 class BusyLinks:
-    """Shows the trainer when all links are busy, and when one is free again.
+    """Shows the trainer whether the links are busy with what it has sent.
 
-    `unsent_bytes`: what a peer was sent and has not left this machine; `call_later` as of a loop.
+    `unsent_bytes`: what a peer was sent and has not left this machine; `call_later` as of a loop, whose clock
+    is `now`.
     """
 
     def __init__(
@@ -208,17 +214,24 @@ class BusyLinks:
         *,
         unsent_bytes: Callable[[Origin], int],
         call_later: Callable[[float, Callable[[], None]], object],
+        now: Callable[[], float],
     ) -> None:
         self._replica = replica
         self._trainer = trainer
         self._unsent_bytes = unsent_bytes
         self._call_later = call_later
+        self._now = now
         self._looks_again = False
+        self._sent_at = 0.0
+        self._half_took_s: float | None = None  # from then, until half of the links had sent it
 
-    def look(self) -> None:
-        """Look, after something was made; and again and again while all are busy."""
-        following = [peer.origin for peer in self._replica.peers.values() if peer.caught_up]
-        busy = bool(following) and all(map(self._unsent_bytes, following))
+    def update_made(self) -> None:
+        """Look after an update, and again and again while links are busy with it."""
+        self._sent_at, self._half_took_s = self._now(), None
+        self._look()
+
+    def _look(self) -> None:
+        busy = self._are_busy()
         self._trainer.show_links(busy=busy)
         if busy and not self._looks_again:
             self._looks_again = True
@@ -226,4 +239,16 @@ class BusyLinks:
 
     def _look_again(self) -> None:
         self._looks_again = False
-        self.look()
+        self._look()
+
+    def _are_busy(self) -> bool:
+        following = [peer.origin for peer in self._replica.peers.values() if peer.caught_up]
+        sending = sum(self._unsent_bytes(peer) > 0 for peer in following)
+        if not sending:
+            return False
+        if sending > len(following) // 2:
+            return True
+        took_s = self._now() - self._sent_at
+        if self._half_took_s is None:
+            self._half_took_s = took_s
+        return took_s < 2 * self._half_took_s

@@ -165,6 +165,7 @@ class NodeRun(Run):
             session,
             unsent_bytes=self.mesh.unsent_bytes,
             call_later=asyncio.get_running_loop().call_later,
+            now=asyncio.get_running_loop().time,
         )
         session.handle = self.handle
         self.peers = NodePeers(replica, self.mesh, options=options, listen=listen, node_log=node_log)
@@ -197,7 +198,7 @@ class NodeRun(Run):
     def outbox_taken(self) -> None:
         super().outbox_taken()
         if not self._in_ring:
-            self._busy_links.look()
+            self._busy_links.update_made()
 
     def _look_at_lives(self) -> None:
         """Note whether this incarnation is a member, and close links to incarnations older than

@@ -12,6 +12,7 @@ from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.model_link import ModelLink, knows_rank
 from p2psgd.torch.parameters import TrainedParameters
+from p2psgd.torch.send_policy import SendPolicy, describe_part
 from p2psgd.torch.step_size import Steps
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
@@ -54,8 +55,8 @@ def attach(
             raised to the power of the steps that the run makes for each one of this node, about the number of
             nodes. False to leave them as they are. Default: True. Without effect in a ring.
         local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring a
-            round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1,
-            and in asynchronous mode as many as are made until a connection to a peer is free.
+            round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1 in
+            a ring, and in asynchronous mode as many as are made while the links are busy with the last send.
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 
@@ -126,7 +127,11 @@ def attach(
             kept=kept,
             own_residual=own_residual,
             run_horizon=run_horizon,
-            local_steps=local_steps,
+            policy=SendPolicy(
+                link,
+                local_steps=local_steps,
+                sent_part=describe_part(parameters.weights, density=density, tau=tau),
+            ),
         )
     except BaseException:
         link.close()

@@ -15,13 +15,13 @@ from torch.utils.data import DistributedSampler
 
 from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.client.link import Link
-from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
 from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
+from p2psgd.torch.send_policy import SendPolicy
 from p2psgd.torch.step_size import Steps
 
 # ----------------------------------------------------------------------------
@@ -67,8 +67,8 @@ class LinkOfModel:
 # at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
 # residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
 #
-# With local steps only every H-th step sends, or the first one that finds a connection free; until then the
-# steps add up in the parameters alone, and what arrives moves the parameters too.
+# With local steps only every H-th step sends, or the first one that finds the links free (send_policy.py);
+# until then the steps add up in the parameters alone, and what arrives moves the parameters too.
 
 
 class ModelLink:
@@ -99,11 +99,9 @@ class ModelLink:
         kept: Kept,
         own_residual: bool,
         run_horizon: bool,
-        local_steps: int | None,
+        policy: SendPolicy,
     ) -> None:
-        self._link = link
-        self._local_steps, self._unsent = local_steps, 0
-        self._adds_up = local_steps != 1
+        self._link, self._policy = link, policy
         self._ended = False
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
@@ -123,7 +121,7 @@ class ModelLink:
         self._masters = parameters.masters
         self._flat = arrays.view(flat)
         self._delta = arrays.view(change)
-        averages = local_steps == 1 and needs_mean_of_gradients(link, optimizer)
+        averages = not policy.adds_up and needs_mean_of_gradients(link, optimizer)
         self._mean = GradientMean(link, parameters) if averages else None
         link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
@@ -182,7 +180,20 @@ class ModelLink:
 
         Local steps that a trainer had not sent when it was killed do not count: they are lost.
         """
-        return self._link.steps + self._unsent
+        return self._link.steps + self._policy.unsent
+
+    @property
+    def run_steps(self) -> int:
+        """The number of steps that all nodes have made so far, as far as this node knows.
+
+        A schedule that counts them needs no change when the number of nodes does: see docs/how-to/torch.md.
+        A node that joins late does not know the steps of nodes that were gone by then. In a ring it is the
+        number of this node's steps, times the nodes of the round before.
+        """
+        link = self._link
+        if link.mode.ring:
+            return self.steps * (link.contributors or expected_nodes(link))
+        return self.steps + sum(link.peer_steps.values())
 
     @property
     def stopping(self) -> bool:
@@ -217,7 +228,7 @@ class ModelLink:
         only follow the peers, and no call is needed. With local steps in a ring it counts as one of them.
         """
         self._parameters.check()
-        if self._adds_up:
+        if self._policy.adds_up:
             if not self._whole:
                 self._undo()
             if self._link.mode.ring:
@@ -247,18 +258,21 @@ class ModelLink:
                 have failed. Default: 5.
 
         Returns:
-            True if all peers have made the steps; False if nothing came for `silence_s`.
+            True if all peers have made the steps; False if nothing came for `silence_s`, or the daemon asks
+            this script to end.
 
         Raises:
             TrainerError: a step that was left cannot be sent.
         """
         link = self._link
-        if self._unsent and not link.mode.ring:
+        if not self._whole:  # a step that failed
+            self._undo()
+        if self._policy.unsent and not link.mode.ring:
             self._send_changes()
         self._follow()
         wanted = self.steps if steps is None else steps
         while not link.mode.ring and min(link.peer_steps.values(), default=wanted) < wanted:
-            if not link.wait(silence_s):
+            if link.stopping or not link.wait(silence_s):
                 return False
             self._follow()
         return True
@@ -332,7 +346,7 @@ class ModelLink:
             self._horizon.restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
         if infinite is not None and float(infinite):
-            self._whole = self._adds_up
+            self._whole = self._policy.adds_up
             if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
                 self._receive()
             return
@@ -340,8 +354,7 @@ class ModelLink:
 
     def _end_step(self) -> None:
         """Send the changes since the last send, if it is time, and take in what has arrived."""
-        self._unsent += 1
-        if self._waits_to_send():
+        if self._policy.waits():
             self._masters.round()
             self._whole = True
             if not self._link.mode.ring and self._link.wait(0.0):
@@ -349,12 +362,6 @@ class ModelLink:
             return
         self._send_changes()
         self._follow()
-
-    def _waits_to_send(self) -> bool:
-        """Return whether the next step is added to the steps so far before they are sent."""
-        if self._local_steps is not None:
-            return self._unsent < self._local_steps
-        return self._link.busy and self._unsent < SEND_STEPS_MAX
 
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
@@ -368,7 +375,7 @@ class ModelLink:
                 self._undo()
                 self._blame_parameter(error)
             finally:
-                self._unsent = 0
+                self._policy.note_send()
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
@@ -393,12 +400,12 @@ class ModelLink:
     def _send(self) -> None:
         link, steps = self._link, self._steps
         if link.mode.dense:
-            link.send(self._delta, steps=self._unsent)
+            link.send(self._delta, steps=self._policy.unsent)
             return
-        if link.mode.ring and self._adds_up:  # the sum of what many steps have made would be too far
+        if link.mode.ring and self._policy.adds_up:  # the sum of what many steps have made would be too far
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
         threshold = steps.take(self._delta, link.residual, self._parameters.rates)
-        link.send(self._delta, threshold, steps=self._unsent)
+        link.send(self._delta, threshold, steps=self._policy.unsent)
         steps.sent(link.sent)
 
     def _follow_round_of_changes(self) -> None:
@@ -435,7 +442,7 @@ class ModelLink:
         In a ring they count nevertheless, so that all nodes have made equally many.
         """
         if not self._link.mode.ring:
-            self._unsent = 0
+            self._policy.unsent = 0
         with self._arrays.ordered():
             if self._own_residual:
                 self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
@@ -467,7 +474,7 @@ class ModelLink:
         try:
             if sends and not self._link.mode.ring:
                 with contextlib.suppress(DaemonLost):
-                    if self._unsent and self._whole:
+                    if self._policy.unsent and self._whole:
                         self._send_changes()
                     with self._arrays.ordered():
                         self._link.receive()
