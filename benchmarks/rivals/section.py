@@ -67,17 +67,15 @@ def _computing(results: Results) -> str:
         mbit: [run.computing for run in results.of(way, mbit) if run.computing is not None] for mbit in MBITS
     }
     found = [
-        f"{100 * statistics.mean(parts):.0f} % of the time at {mbit} Mbit/s"
-        for mbit, parts in counted.items()
-        if parts
+        f"{100 * statistics.mean(parts):.0f} % at {mbit} Mbit/s" for mbit, parts in counted.items() if parts
     ]
     if not found:
         return ""
     return (
-        f"{way.label}, computes {', '.join(found)}: the part of the clock's time that the training processes"
-        " spend in forward and backward passes, in clipping, and in the optimizer's own step. The rest is"
-        " p2psgd's work in these processes, all waiting, and loading samples. The daemons share the"
-        " processors with them, so their work makes both parts longer."
+        f"{way.label}, computes for a part of the time, {', '.join(found)}: the part of the clock's time that"
+        " the training processes spend in forward and backward passes, in clipping, and in the optimizer's"
+        " own step. The rest is p2psgd's work in these processes, all waiting, and loading samples. The"
+        " daemons share the processors with them, so their work makes both parts longer."
     )
 
 
