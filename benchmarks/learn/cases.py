@@ -153,11 +153,16 @@ WAYS: Final = {
         Way(name="p2psgd-plain", label="p2psgd plain", method="p2psgd", options=PLAIN),
         Way(name="p2psgd-3", label="p2psgd H=3", method="p2psgd", options={"local_steps": 3}),
         Way(name="p2psgd-15", label="p2psgd H=15", method="p2psgd", options={"local_steps": 15}),
+        Way(name="p2psgd-slow", label="p2psgd, a slow node", method="p2psgd-slow"),
     )
 }
-# Other lengths of a round, with 4 nodes of the first tasks only.
-OTHER_ROUNDS: Final = {"gpt-0.14M": ("sparseloco-5",), "gpt-0.5M": ("diloco-30", "sparseloco-30")}
-MAIN: Final = tuple(name for name in WAYS if not any(name in ways for ways in OTHER_ROUNDS.values()))
+# Searched with the task's first number of nodes, and no more.
+OTHERS: Final = {
+    "gpt-0.14M": ("powersgd", "sparseloco-5"),
+    "gpt-0.5M": ("powersgd", "diloco-30", "sparseloco-5", "sparseloco-30", "p2psgd-slow"),
+    "digits-cnn": ("powersgd",),
+}
+MAIN: Final = ("one", "ddp", "diloco-10", "sparseloco-10", "p2psgd", "p2psgd-plain", "p2psgd-3", "p2psgd-15")
 
 
 def first_rates(task: str) -> tuple[float, ...]:
@@ -186,7 +191,7 @@ def _cases() -> list[Case]:
             if seed != SEARCH_SEED
             for way, nodes in ways
         ]
-        for way in OTHER_ROUNDS.get(task.name, ()):
+        for way in OTHERS.get(task.name, ()):
             found += search(task.name, way, task.nodes[0])
     return found
 

@@ -37,7 +37,7 @@ def run(case: Case, rate: float) -> Result:
     match job.method:
         case "one":
             commands = [trainer]
-        case "p2psgd":
+        case "p2psgd" | "p2psgd-slow":
             commands = [_local(job.nodes, trainer, directory)]
         case _:
             commands = [[*trainer, f"{rank}"] for rank in range(job.nodes)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from typing import Any, Final
 
 import p2psgd.torch
 from benchmarks.learn.job import Job
@@ -27,5 +28,30 @@ class P2psgd(Way):
         node's buffers.
         """
         self._link.wait_for_peers(self.job.batches // self.nodes)
+        self._link.close()
+        return self.model
+
+
+SLOWED: Final = 0.25  # of the speed of the others
+LAST_UPDATES_S: Final = 2.0  # of silence, after which all have ended
+
+
+class P2psgdBesideSlow(P2psgd):
+    """The last node computes at a quarter of the speed; all go on until the run has used all batches."""
+
+    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
+        super().__init__(job, model, optimizer)
+        self._began = time.monotonic()
+
+    def progress(self, step: int) -> tuple[int, int]:
+        return self._link.run_steps, self.job.batches
+
+    def stepped(self, steps: int, *, last: bool) -> None:
+        if self.rank == self.nodes - 1:
+            time.sleep((time.monotonic() - self._began) * (1 / SLOWED - 1))
+        self._began = time.monotonic()
+
+    def finish(self) -> Any:
+        self._link.wait_for_peers(self.job.batches, silence_s=LAST_UPDATES_S)
         self._link.close()
         return self.model

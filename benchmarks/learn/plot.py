@@ -19,7 +19,7 @@ COLOURS: Final = dict(
         WAYS,
         (
             *("#1a1a1a", "#1f5fa8", "#6aa5e0", "#2a8a4a", "#8fc79f"),
-            *("#e0b060", "#b06a10", "#6b4208", "#c81e1e", "#e08a8a", "#7a4fa8", "#c9a3e0"),
+            *("#e0b060", "#b06a10", "#6b4208", "#c81e1e", "#e08a8a", "#7a4fa8", "#c9a3e0", "#3fb8af"),
         ),
         strict=True,
     )

@@ -22,5 +22,8 @@ def test_a_way_trains_and_counts_its_bytes(way: Way, monkeypatch: pytest.MonkeyP
     case = Case(task="digits-cnn", way=way.name, nodes=1 if way.alone else 2, seed=1, rate=None)
     found = run(case, 0.02)
     assert found.loss < 2.0  # chance is 2.3
-    assert found.steps == (120 if way.alone else 60)
+    if way.method == "p2psgd-slow":  # one node in step and one at a quarter of the speed
+        assert 60 < found.steps < 120
+    else:
+        assert found.steps == (120 if way.alone else 60)
     assert (found.sent_bytes > 0) != way.alone

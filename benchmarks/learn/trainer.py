@@ -15,7 +15,7 @@ from benchmarks.learn import training
 from benchmarks.learn.ddp import Ddp, PowerSgd
 from benchmarks.learn.diloco import DiLoCo
 from benchmarks.learn.job import Answer, Job
-from benchmarks.learn.p2psgd_way import P2psgd
+from benchmarks.learn.p2psgd_way import P2psgd, P2psgdBesideSlow
 from benchmarks.learn.sparseloco import SparseLoCo
 from benchmarks.learn.ways import Way, weights_of
 
@@ -26,6 +26,7 @@ METHODS: dict[str, type[Way]] = {
     "diloco": DiLoCo,
     "sparseloco": SparseLoCo,
     "p2psgd": P2psgd,
+    "p2psgd-slow": P2psgdBesideSlow,
 }
 
 
@@ -48,7 +49,7 @@ def run(job: Job) -> None:
     optimizer: Any = training.make_optimizer(job, model)
     way = METHODS[job.method](job, model, optimizer)
     assert way.nodes == job.nodes, f"{way.nodes} nodes instead of {job.nodes}"
-    training.train(job, way, model, optimizer, rows)
+    steps = training.train(job, way, model, optimizer, rows)
     learnt = way.finish()
     if way.rank == 0:
         loss, accuracy = training.evaluate(learnt, test)
@@ -56,7 +57,7 @@ def run(job: Job) -> None:
             loss=loss,
             accuracy=accuracy,
             weights=weights_of(model),
-            steps=job.batches // way.nodes,
+            steps=steps,
             sent_bytes=way.sent_bytes,
         )
         answer.write(Path(job.directory))

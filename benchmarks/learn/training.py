@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Final
 
@@ -57,28 +58,34 @@ def factor(step: int, steps: int) -> float:
 
 
 def order(job: Job, rows: int) -> Any:
-    """Return the rows of all batches, (batches, batch): permutations, one after the other. The same for all
-    ways.
+    """Return the rows of more than all batches, (batches, batch): permutations, one after the other. The same
+    for all ways.
     """
     generator = torch.Generator().manual_seed(job.seed)
-    wanted = job.batches * job.batch
+    batches = 2 * job.batches  # a fast node takes more than its part beside a slow one
+    wanted = batches * job.batch
     epochs = -(-wanted // rows)
     drawn = torch.cat([torch.randperm(rows, generator=generator) for _ in range(epochs)])
-    return drawn[:wanted].view(job.batches, job.batch)
+    return drawn[:wanted].view(batches, job.batch)
 
 
-def train(job: Job, way: Way, model: Any, optimizer: Any, rows: Any) -> None:
-    """Make this node's steps: in each, all nodes together take the next `nodes` batches."""
-    steps = job.batches // way.nodes
+def train(job: Job, way: Way, model: Any, optimizer: Any, rows: Any) -> int:
+    """Make this node's steps, and return their number: in each, all nodes together take the next `nodes`
+    batches.
+    """
     batches = order(job, len(rows))
-    for step in range(way.first, steps):
+    for step in itertools.count(way.first):
+        made, steps = way.progress(step)
+        if made >= steps:
+            return step
         for group in optimizer.param_groups:
-            group["lr"] = job.rate * factor(step, steps)
+            group["lr"] = job.rate * factor(made, steps)
         optimizer.zero_grad()
         way.net(rows[batches[step * way.nodes + way.rank]]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         way.stepped(step + 1, last=step + 1 == steps)
+    raise AssertionError
 
 
 def evaluate(model: Any, rows: Any) -> tuple[float, float | None]:

@@ -29,6 +29,10 @@ class Way:
         """Return the bytes that this node has sent; None where the daemon counts them."""
         return 0.0
 
+    def progress(self, step: int) -> tuple[int, int]:
+        """Return how far the training is before this node's step `step`, and of how much."""
+        return step, self.job.batches // self.nodes
+
     def stepped(self, steps: int, *, last: bool) -> None:
         """Do what follows after this node's `steps`-th step."""
 
