@@ -65,7 +65,7 @@ rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
 	  --requirement .venv-rivals/rivals.txt
 	touch $@
 
-# End loss at equal samples, beside DDP, DiLoCo and SparseLoCo, into docs/explanation/learning.*: under three hours of two cores,
+# End loss at equal samples, beside DDP, DiLoCo and SparseLoCo, into docs/explanation/learning.*: about five hours of two cores,
 # which may have other work, as no times are compared. An interrupted run goes on where it was; LEARN="--only GLOB", say,
 # runs a part, LEARN="--only GLOB --again" measures it anew, LEARN=--list names all.
 learn: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench

@@ -14,7 +14,17 @@ from benchmarks.pages import table
 
 OURS: Final = tuple(name for name in WAYS if name.startswith("p2psgd"))
 NONE: Final = ""  # not measured
-HEADS: Final = ("way", "nodes", "rate", "seeds", "test loss", "to one process", "kB a node sends", "to DDP")
+HEADS: Final = (
+    "way",
+    "nodes",
+    "rate",
+    "seeds",
+    "test loss",
+    "to one process",
+    "kB a node sends",
+    "to float32",
+    "to DDP",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +101,18 @@ def main_table(results: Results, task: str) -> list[str]:
             _spread([each.loss for each in row.results]),
             f"{above:+.3f}" if one and row is not one and (above := row.above(one)) is not None else NONE,
             f"{row.sent_bytes / 1e3:,.0f}",
+            f"{_float32_bytes(task, row) / row.sent_bytes:,.0f}x fewer" if row.sent_bytes else NONE,
             f"{ddp.sent_bytes / row.sent_bytes:,.1f}x fewer" if ddp and row.sent_bytes else NONE,
         ]
         if accuracy:
             cells.append(f"{100 * row.accuracy:.2f} %" if row.accuracy is not None else NONE)
         lines.append(cells)
     return table((*HEADS, *accuracy), lines)
+
+
+def _float32_bytes(task: str, row: Row) -> float:
+    """Return what a node would send with whole gradients for each other node in each step."""
+    return 4 * row.results[0].weights * (row.nodes - 1) * TASKS[task].batches / row.nodes
 
 
 def search_table(results: Results, task: str) -> list[str]:

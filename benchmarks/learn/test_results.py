@@ -116,6 +116,12 @@ def test_a_result_at_a_rate_that_is_best_no_more_does_not_count(tmp_path: Path) 
     assert follower not in results.read(path)
 
 
+def test_of_rates_that_are_as_good_the_lowest_is_taken() -> None:
+    low, middle, _ = TASKS[TASK].rates
+    assert results.best_rate(searched("ddp", 2.01, 2.0, 2.4), TASK, "ddp", NODES) == low
+    assert results.best_rate(searched("ddp", 2.02, 2.0, 1.995), TASK, "ddp", NODES) == middle
+
+
 def test_the_table_has_the_spread_over_seeds_and_the_distance_to_one_process_and_ddp() -> None:
     rates = TASKS[TASK].rates
     found = searched("one", 2.1, 2.0, 2.2) | searched("ddp", 2.5, 2.45, 2.4, sent_bytes=8e6)
@@ -123,9 +129,9 @@ def test_the_table_has_the_spread_over_seeds_and_the_distance_to_one_process_and
     second = Case(task=TASK, way="p2psgd", nodes=4, seed=2, rate=None)
     found[second] = made(second, 2.2, rate=rates[0], sent_bytes=2e6)
     lines = tables.main_table(found, TASK)
-    assert lines[2] == "| one process | 1 | 0.004 | 1 | 2.000 |  | 0 |  |"
-    assert lines[3] == "| DDP | 4 | 0.008 (highest tried) | 1 | 2.400 | +0.400 | 8,000 | 1.0x fewer |"
-    ours = "2.250 (2.200 to 2.300) | +0.300 | 2,000 | 4.0x fewer"
+    assert lines[2] == "| one process | 1 | 0.004 | 1 | 2.000 |  | 0 |  |  |"
+    assert lines[3] == "| DDP | 4 | 0.008 (highest tried) | 1 | 2.400 | +0.400 | 8,000 | 103x fewer | 1.0x fewer |"
+    ours = "2.250 (2.200 to 2.300) | +0.300 | 2,000 | 412x fewer | 4.0x fewer"
     assert lines[4] == f"| p2psgd | 4 | 0.002 (lowest tried) | 2 | {ours} |"
     assert tables.verdicts(found, TASK, NODES) == [
         "- p2psgd: ends **higher** than one process; ends lower than DDP."
