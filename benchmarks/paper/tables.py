@@ -98,7 +98,7 @@ def table_of_sizes(measured: Measured) -> str:
             seeds_words(measured, case),
             ratio_words(measured, case),
             accuracy_words(measured, case),
-            accuracy_words(measured, replace(case, nodes=0)),
+            accuracy_words(measured, case.plain_sgd),
             loss_words(measured, case),
         )
         rows.append(cells)
@@ -155,7 +155,7 @@ def losses(measured: Measured, case: Case) -> list[float]:
     """
     lost = []
     for each, row in measured.items():
-        plain = measured.get(replace(each, nodes=0, sum_tau=Case(nodes=0).sum_tau))
+        plain = measured.get(each.plain_sgd)
         if replace(each, seed=case.seed) == case and plain is not None and row.began_with(plain):
             lost.append(100 * (plain.accuracy - row.accuracy))
     return lost

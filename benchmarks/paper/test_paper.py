@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from dataclasses import replace
@@ -81,6 +82,24 @@ def test_the_cases_are_the_recipe_with_what_a_table_is_about_changed() -> None:
     assert (changed.tau, changed.hidden, changed.seed) == (12 / PAPER.batch, (512,) * 5, 3)
     assert Case(nodes=4, sum_tau=12).start == Case(nodes=0).start != Case(nodes=0, seed=2).start
     assert Case(nodes=4, sum_tau=12).digest != Case(nodes=4).digest
+
+
+def test_the_own_residual_is_said_in_the_recipe_and_makes_another_case_from_the_same_start() -> None:
+    own = Case(nodes=4, own_residual=True)
+    plain = replace(own, own_residual=False)
+    assert (own.name, plain.name) == ("nodes-4-tau-2-5x384-seed-1-own", "nodes-4-tau-2-5x384-seed-1")
+    assert (own.recipe.own_residual, plain.recipe.own_residual) == (True, False)
+    assert "own_residual = false" in plain.recipe_text
+    assert own.digest != plain.digest == own.plain_sgd.digest
+    assert own.start == plain.start
+    assert own.plain_sgd == Case(nodes=0)
+
+
+def test_every_kept_figure_is_of_a_case_as_it_is_now() -> None:
+    """A key that is new or has another name makes figures stale, which would silently leave the page."""
+    kept = json.loads((Path(__file__).parents[2] / figures.DATA).read_text(encoding="utf-8"))
+    now = {case.name: case.digest for case in CASES}
+    assert {name: row["digest"] for name, row in kept.items()} == {name: now.get(name) for name in kept}
 
 
 def test_plain_sgd_that_diverges_has_no_figures() -> None:
