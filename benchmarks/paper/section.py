@@ -32,6 +32,13 @@ def make(measured: tables.Measured) -> str:
         "### tau (table 3), 4 nodes",
         tables.table_of_taus(measured),
         f"![Accuracy and compression against tau]({plot.TAUS.name})",
+        "### Own residual counts",
+        _paragraph("""
+            *Own*: each node takes its gradient at the replica plus what it has not sent yet, by the recipe's
+            key `own_residual = true`, instead of at the replica, as in the paper. *Points gained* compares
+            both by the same seed.
+            """),
+        tables.table_of_own_residuals(measured),
         f"### Size of the model (table 4), 4 nodes, tau {Case(nodes=4).sum_tau:g}",
         tables.table_of_sizes(measured),
         f"![Compression against model size]({plot.MODELS.name})",

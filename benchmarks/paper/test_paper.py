@@ -58,12 +58,41 @@ def test_a_loss_is_against_plain_sgd_of_the_same_seed_and_net() -> None:
     elsewhere = {case: replace(row, start=f"{case.nodes}") for case, row in measured.items()}
     assert tables.losses(elsewhere, Case(nodes=4)) == []
     assert tables.losses(elsewhere | {Case(nodes=0): made(0.5)}, Case(nodes=4)) == pytest.approx([0.2])
-    enough, much, larger = tables.verdicts(measured)
+    enough, much, own, larger = tables.verdicts(measured)
     assert enough.endswith("met, 0.30 (0.20 to 0.40) lost at tau 2 and 647 (600 to 700).")
     assert much.endswith(": not measured.")
+    assert own.endswith(": not measured.")
     assert larger.endswith("yes (647 of 0.80 M weights, 800 of 1.30 M weights).")
     much = tables.verdicts(measured | {Case(nodes=4, sum_tau=3): made(0.47, 1200.0)})[1]
     assert much.endswith(": **missed**, 3.00 lost at tau 3 and 1,200.")
+
+
+def test_the_own_residual_stands_beside_the_same_case_without_it() -> None:
+    without, own = (Case(nodes=4, sum_tau=3, own_residual=own) for own in (False, True))
+    measured = {
+        Case(nodes=0): made(0.5),
+        Case(nodes=0, seed=2): made(0.52),
+        without: made(0.49, 1400.0),
+        replace(without, seed=2): made(0.515, 1500.0),
+        own: made(0.499, 1600.0),
+        replace(own, seed=2): made(0.521, 1700.0),
+        replace(own, seed=3): made(0.9, 1800.0),  # nothing to compare it with
+    }
+    assert tables.losses(measured, without) == pytest.approx([1.0, 0.5])
+    assert tables.losses(measured, own) == pytest.approx([0.1, -0.1])
+    assert tables.gains(measured, own) == pytest.approx([0.9, 0.6])
+    row = next(line for line in tables.table_of_own_residuals(measured).splitlines() if "1,450" in line)
+    assert row == (
+        "| 4 | 3 | 2 | 1,450 (1,400 to 1,500) | 50.25 (49.00 to 51.50) | 0.75 (0.50 to 1.00) "
+        "| 3 | 1,700 (1,600 to 1,800) | 64.00 (49.90 to 90.00) | 0.00 (-0.10 to 0.10) | 0.75 (0.60 to 0.90) |"
+    )
+    verdict = next(line for line in tables.verdicts(measured) if "own residual" in line)
+    assert verdict == (
+        "Four nodes, compression at least 1,000, own residual: at most 0.1 points lost against plain SGD: "
+        "met, 0.00 (-0.10 to 0.10) lost at tau 3 and 1,700 (1,600 to 1,800)."
+    )
+    elsewhere = measured | {own: replace(measured[own], start="a")} | {without: replace(made(0.4), start="b")}
+    assert tables.gains(elsewhere, own) == pytest.approx([0.6])
 
 
 def test_the_section_has_every_row_of_the_paper_and_a_blank_where_nothing_was_measured() -> None:
