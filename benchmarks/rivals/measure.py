@@ -143,6 +143,8 @@ class Watch:
             self._snapshot = path
 
     def outcome(self, setting: Setting, *, ran_s: float, sent: int, words: str, load: float) -> Outcome:
+        for file in self._files:
+            file.look()  # what was noted while the last snapshots were evaluated
         notes, killed_s = [file.notes for file in self._files], self._killed_s
 
         def samples_at(at: float) -> float:
