@@ -130,7 +130,10 @@ def test_the_table_has_the_spread_over_seeds_and_the_distance_to_one_process_and
     found[second] = made(second, 2.2, rate=rates[0], sent_bytes=2e6)
     lines = tables.main_table(found, TASK)
     assert lines[2] == "| one process | 1 | 0.004 | 1 | 2.000 |  | 0 |  |  |"
-    assert lines[3] == "| DDP | 4 | 0.008 (highest tried) | 1 | 2.400 | +0.400 | 8,000 | 103x fewer | 1.0x fewer |"
+    assert (
+        lines[3]
+        == "| DDP | 4 | 0.008 (highest tried) | 1 | 2.400 | +0.400 | 8,000 | 103x fewer | 1.0x fewer |"
+    )
     ours = "2.250 (2.200 to 2.300) | +0.300 | 2,000 | 412x fewer | 4.0x fewer"
     assert lines[4] == f"| p2psgd | 4 | 0.002 (lowest tried) | 2 | {ours} |"
     assert tables.verdicts(found, TASK, NODES) == [
