@@ -152,4 +152,4 @@ def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
     assert text.startswith("# Before")
     assert text.endswith("After.\n")
     assert "Not measured yet, " in text
-    assert "\n- gpt-3M, p2psgd plain: 3\n" in text
+    assert "\n- gpt-3M, p2psgd plain: 2\n" in text

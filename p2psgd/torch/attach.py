@@ -115,6 +115,7 @@ def attach(
             tau=tau,
             quantum=link.quantum,
             shrinks=not own_residual,
+            xp=arrays.xp,
         )
         kept = Kept(link, model, optimizer, steps, others=keep)
         return ModelLink(

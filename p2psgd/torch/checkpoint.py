@@ -50,8 +50,6 @@ class Kept:
             "buffers": _saved(_buffers(self._model)),
             "others": _saved([each.state_dict() for each in self._others]),
         }
-        if self._steps.tau is not None:
-            state["tau"] = self._steps.tau
         optimizer = self._optimizer.state_dict()
         size = _size(optimizer) + sum(part.nbytes for part in state.values() if isinstance(part, memoryview))
         if size <= STATE_BYTES_MAX - HEADERS_BYTES:
@@ -71,7 +69,7 @@ class Kept:
         if kept is None or kept.get("by") != KEPT_BY:
             return
         same = kept["steps"] == self._link.steps
-        self._steps.restore(kept.get("tau"), kept["rates"].tolist() if same else ())
+        self._steps.restore(kept["rates"].tolist() if same else ())
         try:
             if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later
                 raise ValueError(f"it is of {kept['kinds']}, and here are {self._kinds}")

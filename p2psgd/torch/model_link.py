@@ -406,7 +406,7 @@ class ModelLink:
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
         threshold = steps.take(self._delta, link.residual, self._parameters.rates)
         link.send(self._delta, threshold, steps=self._policy.unsent)
-        steps.sent(link.sent)
+        steps.sent()
 
     def _follow_round_of_changes(self) -> None:
         """Contribute zeros to a round of changes whose gradients this node missed."""

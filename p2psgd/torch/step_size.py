@@ -1,22 +1,28 @@
-"""Decides by how much a weight moves when it is sent: the step of each parameter for each mini-batch.
+"""Chooses the threshold of each parameter for each send: by how much a weight moves when it is sent.
 
-What is large enough to send follows the learning rate of the parameter's group, as in the built-in trainer:
-step = rate * tau. Optimisers differ a thousandfold in what they make of a rate, so tau is steered to the
-wanted density, and begins where the first change suggests.
+The threshold follows the learning rate of the parameter's group: rate * tau. With a density, tau is the
+quantile of what waits that leaves so many weights above it, found in a sample. It needs no time to settle,
+and none after the rate has changed: a threshold that is steered by the counts of earlier sends swings once a
+weight has to wait for hundreds of steps, and sent three times the density of 0.1 % that was asked for.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
 import numpy as np
 
-from p2psgd.client.step_size import StepSize
+from p2psgd.ipc.layout import send_indices_max
+from p2psgd.wire.codec import MAGNITUDE_MAX
 
 Range = tuple[int, int]  # of weights: begin, end
+
+SAMPLE: Final = 65_536  # weights, or more where fewer than SAMPLE_SENT of them would be sent
+SAMPLE_SENT: Final = 64  # so the density is met to an eighth or so in each send, and on average
+GOLDEN: Final = (math.sqrt(5) - 1) / 2  # multiples of it, modulo 1, are even in every interval
 
 
 class Steps:
@@ -24,7 +30,7 @@ class Steps:
 
     With `shrinks` the residual shrinks with a rate that falls, so that none of it is sent only because the
     threshold is smaller now. It must not where the residual counts for the model of this node, which would
-    go back by as much.
+    go back by as much. `xp`: the module of the arrays.
     """
 
     def __init__(
@@ -35,30 +41,27 @@ class Steps:
         tau: float | None,
         quantum: float,
         shrinks: bool = True,
+        xp: ModuleType = np,
     ) -> None:
-        self._shrinks = shrinks
+        self._shrinks, self._quantum, self._xp = shrinks, quantum, xp
         self._ranges = ranges
-        self._weights = max(end for _, end in ranges.values())
-        self._size = StepSize(self._weights, quantum, tau=tau, density=density)
-        self._begun = density is None  # tau is that of a change that was seen
+        self._ends = [end for _, end in ranges.values()]
+        self._tau = tau
+        self._sample: _Sample | None = None
+        if density is not None:
+            # No more than half of what a send holds: what exceeds it would wait, and be more with each step.
+            weights = self._ends[-1]
+            self._sample = _Sample(weights, min(density, send_indices_max(weights) / 2 / weights), xp)
         self._rates: list[float] | None = None  # at which all that waits was made
         self._taken: list[float] | None = None  # and what is being sent
-
-    @property
-    def tau(self) -> float | None:
-        """The threshold in units of the learning rate; None until a change was seen."""
-        return self._size.tau if self._begun else None
 
     @property
     def rates(self) -> Sequence[float]:
         """The rate of each parameter in the last mini-batch; where that was 0, the one before."""
         return self._rates or []
 
-    def restore(self, tau: float | None, rates: Sequence[float]) -> None:
+    def restore(self, rates: Sequence[float]) -> None:
         """Continue from an earlier start; empty `rates` mean a residual of an unknown rate."""
-        if tau is not None:
-            self._size.restore(tau)
-            self._begun = True
         if len(rates) == len(self._ranges):
             self._rates = list(rates)
 
@@ -73,39 +76,58 @@ class Steps:
         for (begin, end), rate, last in zip(self._ranges.values(), now, before, strict=True):
             if self._shrinks and rate < last:
                 delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
-        if not self._shrinks and self._begun:
-            self._keep_threshold(before, now)
         self._taken = now
-        if not self._begun:
-            self._begin(delta, now)
-        steps = {name: self._size.step(rate) for name, rate in zip(self._ranges, now, strict=True)}
+        tau = self._tau if self._sample is None else self._sample.quantile(delta, residual, self._ends, now)
+        assert tau is not None
+        steps = {name: self._step(rate * tau) for name, rate in zip(self._ranges, now, strict=True)}
         return steps if len(set(steps.values())) > 1 else next(iter(steps.values()))
 
-    def _keep_threshold(self, before: Sequence[float], now: Sequence[float]) -> None:
-        """Let the threshold fall no faster than the density asks for where the rate falls: of a residual that
-        stays as it is, a rate that falls tenfold would send nearly all at once. A fixed tau stays.
-        """
-        sizes = [end - begin for begin, end in self._ranges.values()]
-        then, here = (sum(map(operator.mul, sizes, rates)) for rates in (before, now))
-        if here < then:
-            self._size.restore(self._size.tau * then / here)
-
-    def sent(self, counts: Mapping[str, int]) -> None:
-        """Learn how many indices of each parameter the last mini-batch sent; it is in the residual."""
+    def sent(self) -> None:
+        """Note that the last change is in the residual."""
         self._rates = self._taken
-        if self._begun:
-            self._size.sent(sum(counts.values()))
 
-    def _begin(self, delta: Any, rates: Sequence[float]) -> None:
-        """Find a tau to begin with.
+    def _step(self, change: float) -> int:
+        """Return a change of a weight in quanta, 1 to MAGNITUDE_MAX; of one that is not finite, the most.
 
-        The residual of a weight that drifts reaches a step of mean / density in 1 / density mini-batches, one
-        that wanders a step of mean / sqrt(density). Real weights are in between. The second value sends too
-        much rather than too little, which the first mini-batches tolerate better.
+        It is rounded up, so that of weights that all wait for as much, as after the first step of Adam, none
+        is sent rather than all.
         """
-        assert self._size.density is not None
-        parts = zip(self._ranges.values(), rates, strict=True)
-        total = sum(float(abs(delta[begin:end]).sum()) / rate for (begin, end), rate in parts)
-        if total > 0 and math.isfinite(total):
-            self._size.restore(total / self._weights / math.sqrt(self._size.density))
-            self._begun = True
+        return max(1, math.ceil(min(change / self._quantum, MAGNITUDE_MAX)))
+
+
+class _Sample:
+    """Finds in a sample of P weights what the largest part of them, `density`, is above."""
+
+    def __init__(self, weights: int, density: float, xp: ModuleType) -> None:
+        self._weights, self._density, self._xp = weights, density, xp
+        size = min(weights, max(SAMPLE, math.ceil(SAMPLE_SENT / density)))
+        self._above = max(1, round(density * size))
+        self._places: Any = None  # all weights, if there are few
+        if size < weights:
+            self._places = (xp.arange(size, dtype=np.float64) * GOLDEN % 1 * weights).astype(np.int64)
+        self._shift = 0
+
+    def quantile(self, delta: Any, residual: Any, ends: Sequence[int], rates: Sequence[float]) -> float:
+        """Return it of |residual + delta| (P,), in units of the rate of each parameter, which ends at `ends`;
+        infinity if there is a NaN.
+        """
+        xp = self._xp
+        if self._places is None:
+            places = xp.arange(self._weights)
+            waiting = abs(residual + delta)
+        else:
+            # Another sample each time, so that one that is above or below on average stays so for one send.
+            self._shift = (self._shift + int(GOLDEN * GOLDEN * self._weights)) % self._weights
+            places = (self._places + self._shift) % self._weights
+            waiting = abs(residual[places] + delta[places])
+        if len(set(rates)) > 1:
+            waiting = waiting / xp.asarray(rates)[xp.searchsorted(xp.asarray(ends), places, side="right")]
+            scale = 1.0
+        else:
+            scale = rates[0]
+        edge = len(waiting) - self._above - 1
+        found = float(xp.partition(waiting, edge)[edge]) if edge >= 0 else 0.0
+        if not found:  # fewer have changed at all: send what is largest of these
+            changed = waiting[waiting > 0]
+            found = float(changed.mean()) / 2 if len(changed) else 0.0
+        return found / scale if math.isfinite(found) else math.inf

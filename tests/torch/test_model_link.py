@@ -271,7 +271,7 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
             scheduler.step()
         assert isinstance(optimizer.param_groups[0]["lr"], np.float64)
         model.cache = torch.ones(7)
-        tau = link._steps.tau
+        rates = link._steps.rates
     later, other, another = life()
     with attach(later, other, daemon, keep=[another]) as link:
         np.testing.assert_array_equal(flat(later), flat(model))
@@ -279,7 +279,7 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
         assert dict(another.state_dict()) == dict(scheduler.state_dict())
         assert torch.equal(later.norm.running_mean, model.norm.running_mean)
         assert int(later.norm.num_batches_tracked) == 5
-        assert (link.steps, link._steps.tau) == (5, tau)
+        assert (link.steps, link._steps.rates) == (5, rates)
     third = life()
     words = (
         r"does not fit the script \(it is of Adam, LambdaLR, and here are SGD\): .*keep of before, or start"

@@ -101,7 +101,7 @@ def test_the_script_of_the_page_trains_on_shards(tmp_path: Path) -> None:
         x = chance.normal(size=(160, 20)).astype(np.float32)
         np.savez(shards / f"{number}.npz", x=x, y=(x @ truth).argmax(1))
     make_list(str(shards))
-    shown = re.findall(r"```python\n(.*?Shards.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    shown = re.findall(r"```python\n((?:(?!```).)*Shards.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     script, weights = tmp_path / "train.py", tmp_path / "weights.npz"
     script.write_text(shown[0].replace('"shards"', repr(str(shards))))
     command = shlex.join([sys.executable, str(script)])

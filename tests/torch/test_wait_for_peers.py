@@ -182,3 +182,15 @@ def test_a_step_that_failed_takes_the_unsent_ones_with_it_as_in_close(daemon: Da
         link.wait_for_peers()
         made = torch.tensor(link.link.weights) + torch.tensor(link.link.residual)
         torch.testing.assert_close(made, start, rtol=0, atol=1e-6)
+
+
+def test_the_steps_of_the_run_are_those_of_all_nodes(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, local_steps=3) as link:
+        make_steps(model, optimizer, 4)
+        assert link.run_steps == 4
+        peer_makes(daemon, 7)
+        peer_makes(daemon, 5, node=8)
+        link.link.receive()
+        assert link.run_steps == 16
