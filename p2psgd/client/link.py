@@ -340,13 +340,12 @@ class Link:
         while not self._has_news():
             left_s = deadline - time.monotonic()
             if left_s <= 0:
+                self._client.check_daemon()
                 return False
             self._waiting.sleep(left_s)
             self._keeping.give_if_asked()
         return True
 
-    # -- rounds
-    #
     @property
     def busy(self) -> bool:
         """True while the connections to peers are busy with what was given to `send` before.
@@ -356,6 +355,8 @@ class Link:
         """
         return self._memory.links_busy
 
+    # -- rounds
+    #
     # What a link offers in ring mode beside `receive` and `send`: empty contributions, and the parts
     # of a dense one.
     # All of them are calls between two rounds, or inside one that was opened for this trainer.
@@ -675,7 +676,8 @@ class Link:
             raise TrainerError("this link is closed; attach again")
 
     def _note_peer(self, node: int, steps: int) -> None:
-        self.peer_steps[node] = max(steps, self.peer_steps.get(node, 0))
+        if node != self.node_id:  # an update of an earlier incarnation of this node is its own
+            self.peer_steps[node] = max(steps, self.peer_steps.get(node, 0))
 
     def _reload(self, *, differed_by: int | None = None) -> None:
         """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive, or

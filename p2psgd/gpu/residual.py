@@ -1,6 +1,6 @@
 """The residual on the device: two halves, of which each send reads one and writes the other.
 
-Which one is current follows from the count of mini-batches published, as in shared memory
+Which one is current follows from the last send that was published, as in shared memory
 (ipc/ring_buffer.py): so here too a send that was interrupted has done all or nothing. Copies go to the
 daemon's memory now and then, and the last one when the trainer leaves.
 """

@@ -223,6 +223,9 @@ class Counters:
 POSITION = ~1  # these bits of an OUTBOX_HEAD are the position; the lowest one is the current half, 0 or 1
 SEND_STEPS_MAX: Final = 1000  # mini-batches of one send
 _SEND_BITS: Final = 10
+STEPS_MAX: Final = (
+    2**52
+)  # of a node in all its incarnations: what STEPS has room for, with half of it to spare
 
 
 def pack_steps(steps: int, of_send: int, half: int) -> int:

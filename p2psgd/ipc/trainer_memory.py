@@ -22,6 +22,7 @@ from p2psgd.ipc.ring_buffer import (
     COUNTERS_BYTES,
     COUNTERS_WORDS,
     POSITION,
+    STEPS_MAX,
     Counter,
     Counters,
     RingReader,
@@ -57,7 +58,7 @@ from p2psgd.wire.update import OwnUpdateMade
 # is a TrainerError.
 
 
-STEPS_LEAP_MAX: Final = 2**32  # between two entries; keeps a liar from using up 64 bits
+STEPS_LEAP_MAX: Final = 2**32  # between two entries; a liar needs many to use up STEPS_MAX
 
 
 # What a trainer gives, copied out of shared memory and checked.
@@ -86,7 +87,7 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
 
 def check_steps(steps: int, first: int, before: int) -> None:
     """Raise TrainerError unless it is `first` or follows, and not by much more than `before`."""
-    if not first <= steps <= before + STEPS_LEAP_MAX:
+    if not first <= steps <= min(before + STEPS_LEAP_MAX, STEPS_MAX):
         raise TrainerError(f"step {steps} cannot follow step {before}")
 
 
@@ -393,7 +394,7 @@ class Attachment:
         packed = self._counters.load(Counter.STEPS)  # before the head: never too many of a live one
         count = published(packed, self.half)
         known = max(self.entries.steps, self._shown)
-        if known <= count <= self.entries.steps + STEPS_LEAP_MAX:
+        if known <= count <= min(self.entries.steps + STEPS_LEAP_MAX, STEPS_MAX):
             self._shown = count
         return max(known, self._shown)
 

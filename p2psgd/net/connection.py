@@ -57,7 +57,7 @@ def unsent_bytes(transport: asyncio.Transport | None) -> int:
     if transport is None or connected is None:
         return 0
     told = bytearray(4)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # or closed by now
         fcntl.ioctl(connected.fileno(), UNSENT, told)
     return transport.get_write_buffer_size() + int.from_bytes(told, sys.byteorder)
 

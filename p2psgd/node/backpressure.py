@@ -22,6 +22,7 @@ from p2psgd.wire.mode import parse_mode
 
 WINDOW_TIMEOUTS: Final = 3
 LOOKS_PER_TIMEOUT: Final = 5  # as often as peers acknowledge
+MADE_MIN: Final = 5  # updates in the window: of fewer, each of which takes seconds, one or two are under way
 SLOW_BELOW: Final = 0.9  # of what is needed; acknowledgements come in steps of a fifth of a failure timeout
 
 
@@ -58,7 +59,7 @@ class LinkSpeeds:
             return []
         first, last = self._looks[0], self._looks[-1]
         seconds, made = last.now - first.now, last.applied - first.applied
-        if made <= 0:
+        if made < MADE_MIN:
             return []
         bytes_each = (last.applied_bytes - first.applied_bytes) / made
         slow = []
@@ -192,6 +193,7 @@ class Backpressure:
 
 
 LOOK_S: Final = 0.01  # between two looks while they are: the trainer's next step may be as short
+LOOK_PEER_S: Final = 1e-4  # more for each peer: a look takes two microseconds for it
 
 
 class ShownTrainer(Protocol):
@@ -235,14 +237,14 @@ class BusyLinks:
         self._trainer.show_links(busy=busy)
         if busy and not self._looks_again:
             self._looks_again = True
-            self._call_later(LOOK_S, self._look_again)
+            self._call_later(LOOK_S + LOOK_PEER_S * len(self._replica.peers), self._look_again)
 
     def _look_again(self) -> None:
         self._looks_again = False
         self._look()
 
     def _are_busy(self) -> bool:
-        following = [peer.origin for peer in self._replica.peers.values() if peer.caught_up]
+        following = [peer.origin for peer in self._replica.peers.values() if peer.caught_up and not peer.feed]
         sending = sum(self._unsent_bytes(peer) > 0 for peer in following)
         if not sending:
             return False

@@ -17,6 +17,7 @@ from p2psgd.base.errors import CheckpointError, ExitCode, TrainerError, UsageErr
 from p2psgd.core.events import Restored
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.view import NO_VOTES, Votes
+from p2psgd.ipc.ring_buffer import STEPS_MAX
 from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
@@ -50,7 +51,7 @@ def unpack_trainer(kept: TrainerCheckpoint | None) -> TrainerState | None:
     try:
         counts = json.loads(kept.text)
         steps, age = counts["steps"], counts.get("residual_age", 0)
-        if any(type(count) is not int or count < 0 for count in (steps, age)):
+        if any(type(count) is not int or not 0 <= count <= STEPS_MAX for count in (steps, age)):
             raise ValueError("its number of steps is not a count")
         script = kept.arrays.get(SCRIPT)
         state = None if script is None else unpack_state(np.asarray(script))

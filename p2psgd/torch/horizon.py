@@ -15,8 +15,9 @@ from typing import Any, Final
 import torch
 
 INTERVAL: Final = 10  # own steps
+INTERVAL_MAX: Final = 50  # a peer that sends none of its steps for so long is not counted
 INTERVALS_SETTLED: Final = 5  # while nodes start, they do so one after the other
-INTERVALS_MAX: Final = 10  # so the ratio is that of the last 100 own steps
+INTERVALS_MAX: Final = 10  # so the ratio is that of the last 100 own steps, or a few more
 # Classes whose betas are the weights of the past in two averages, and whose first steps are like all others:
 # those of RAdam decide whether it adapts at all, and some, such as Adan's, are weights of the present.
 ADAM_LIKE: Final = {"Adam", "AdamW", "NAdam", "Adamax", "FusedAdam", "Adam8bit", "AdamW8bit", "Lion", "LAMB"}
@@ -30,26 +31,32 @@ class Pace:
     once nodes had the time to start.
     """
 
-    def __init__(self, expected: float, *, interval: int = INTERVAL) -> None:
+    def __init__(self, expected: float) -> None:
         self.ratio = expected
-        self._interval = interval
         self.measured = False
         self._last: tuple[int, dict[int, int]] | None = None  # own steps, and those of each peer
+        self._training: set[int] = set()  # peers, in the last interval
         self._rates: collections.deque[tuple[float, int]] = collections.deque(maxlen=INTERVALS_MAX)
 
     def note(self, own: int, peers: Mapping[int, int]) -> None:
         """Take in the number of own steps so far, and those of each peer.
 
-        It is the median of the last intervals, since what peers do while this node evaluates, saves or is
-        away comes all at once; and at most RATIO_PER_NODE for each node that was seen to train in them.
+        An interval is longer while a peer that trains has sent nothing in it: its next update may hold many
+        steps. The ratio is the median of the last intervals, since what peers do while this node evaluates,
+        saves or is away comes all at once; and at most RATIO_PER_NODE for each node that was seen to train in
+        them.
         """
-        if self._last is not None and own - self._last[0] < self._interval:
-            return
-        last, self._last = self._last, (own, dict(peers))
+        last = self._last
         if last is None:
+            self._last = own, dict(peers)
             return
-        made = [steps - last[1].get(node, steps) for node, steps in peers.items()]
-        self._rates.append((sum(made) / (own - last[0]), sum(each > 0 for each in made)))
+        passed = own - last[0]
+        made = {node: steps - last[1].get(node, steps) for node, steps in peers.items()}
+        training = {node for node, steps in made.items() if steps > 0}
+        if passed < INTERVAL or (passed < INTERVAL_MAX and self._training - training):
+            return
+        self._last, self._training = (own, dict(peers)), training
+        self._rates.append((sum(made.values()) / passed, len(training)))
         if len(self._rates) > 1:
             nodes = 1 + max(count for _, count in self._rates)
             rate = statistics.median(rate for rate, _ in self._rates)

@@ -334,7 +334,7 @@ class ModelLink:
     def _shorten_averages(self, horizon: Horizon) -> None:
         """Shorten them for this step, and say so once it is known by how much."""
         pace = self._pace
-        pace.note(self._link.steps, self._link.peer_steps)
+        pace.note(self.steps, self._link.peer_steps)
         if pace.measured and pace.ratio > 1 and not self._horizon_told and horizon.applies:
             self._horizon_told = True
             print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)

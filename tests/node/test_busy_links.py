@@ -30,11 +30,11 @@ class Shown:
         self.seen: list[bool] = []
         self.later: list[Callable[[], None]] = []
         self.now = 100.0
-        peers = {
-            origin: SimpleNamespace(origin=origin, caught_up=whether)
+        self.peers = {
+            origin: SimpleNamespace(origin=origin, caught_up=whether, feed=None)
             for origin, whether in zip(PEERS, caught_up, strict=False)
         }
-        replica: Any = SimpleNamespace(peers=peers)
+        replica: Any = SimpleNamespace(peers=self.peers)
         self.links = BusyLinks(
             replica,
             self,
@@ -47,7 +47,7 @@ class Shown:
         self.seen.append(busy)
 
     def _call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        assert delay_s == LOOK_S
+        assert LOOK_S <= delay_s < 1.1 * LOOK_S
         self.later.append(callback)
 
     def leave(self, *unsent: int) -> None:
@@ -85,6 +85,14 @@ def test_they_are_busy_while_most_peers_that_follow_wait(
     shown.links.update_made()
     assert shown.seen == [busy]
     assert len(shown.later) == busy
+
+
+def test_a_peer_that_is_given_a_snapshot_does_not_count() -> None:
+    shown = Shown(True, True)
+    shown.peers[PEERS[0]].feed = object()
+    shown.leave(9, 0)
+    shown.links.update_made()
+    assert shown.seen == [False]
 
 
 def test_busy_links_are_looked_at_until_all_are_free_by_one_timer() -> None:
@@ -158,3 +166,7 @@ def test_what_the_peer_does_not_read_is_unsent(make_loop: Callable[[], asyncio.A
 
 def test_without_a_connection_nothing_is_unsent() -> None:
     assert unsent_bytes(None) == 0
+    with socket.socket() as closed:
+        pass
+    transport: Any = SimpleNamespace(get_extra_info=lambda _: closed, get_write_buffer_size=lambda: 0)
+    assert unsent_bytes(transport) == 0

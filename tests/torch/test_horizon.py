@@ -177,3 +177,11 @@ def test_during_a_step_the_averages_are_short_and_after_it_the_users(daemon: Dae
     optimizer.step()
     hook.remove()
     assert seen == [pytest.approx(0.9**4), pytest.approx(0.9**4), 0.9]
+
+
+@pytest.mark.parametrize("together", [15, 30, 45])
+def test_a_peer_whose_sends_hold_many_steps_counts_as_much(together: int) -> None:
+    measured = p2psgd_torch.horizon.Pace(1)
+    for own in range(1, 2000):
+        measured.note(own, {2: own // together * together, 3: own})
+    assert measured.ratio == pytest.approx(3, rel=0.15)

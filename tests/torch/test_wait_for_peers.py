@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from p2psgd.base.errors import TrainerError
+from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.ipc.client import ControlClient
 from tests import DEADLINE_S
 from tests.ipc.daemons import Daemon, StartDaemon, make_update, make_words, wait_until
@@ -194,3 +194,24 @@ def test_the_steps_of_the_run_are_those_of_all_nodes(daemon: Daemon) -> None:
         peer_makes(daemon, 5, node=8)
         link.link.receive()
         assert link.run_steps == 16
+
+
+def test_what_an_earlier_incarnation_of_this_node_made_is_no_peers(daemon: Daemon) -> None:
+    model = make_model()
+    with p2psgd_torch.attach(model, sgd(model), control=daemon.path) as link:
+        peer_makes(daemon, 50, node=link.link.node_id)
+        peer_makes(daemon, 3, node=link.link.node_id + 1)
+        link.link.receive()
+        assert link.run_steps == 3
+
+
+def test_a_trainer_whose_steps_only_add_up_notices_that_the_daemon_is_gone(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    link = p2psgd_torch.attach(model, optimizer, control=daemon.path)
+    make_steps(model, optimizer, 1)
+    daemon.call(daemon.server.session.show_links, busy=True)
+    daemon.stop()
+    with pytest.raises(DaemonLost):
+        make_steps(model, optimizer, 3)
+    link.close()
