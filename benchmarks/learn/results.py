@@ -78,24 +78,33 @@ def needed(results: Results, case: Case) -> bool:
     """Return whether the case is wanted: of a search only the three rates in the middle of the list, and the
     neighbours of the best rate so far, so that the search goes on while the best one is at its edge.
     """
-    first, best = first_rates(case.task), _best_tried(results, case.task, case.way, case.nodes)
+    first = first_rates(case.task)
     if case.rate is None or case.rate in first:
         return True
-    if best is None:
+    losses = _tried(results, case.task, case.way, case.nodes)
+    if not losses:
         return False
     rates = TASKS[case.task].rates
-    place = rates.index(best)
-    return case.rate in rates[max(0, place - 1) : place + 2]
+    places = [rates.index(rate) for rate in _as_good(losses)]
+    return any(case.rate in rates[max(0, place - 1) : place + 2] for place in places)
 
 
 def _best_tried(results: Results, task: str, way: str, nodes: int) -> float | None:
-    losses = {
+    return min(_as_good(_tried(results, task, way, nodes)), default=None)
+
+
+def _as_good(losses: Mapping[float, float]) -> list[float]:
+    """Return the rates with the lowest loss, or one as good."""
+    return [rate for rate, loss in losses.items() if loss <= (1 + AS_GOOD) * min(losses.values())]
+
+
+def _tried(results: Results, task: str, way: str, nodes: int) -> dict[float, float]:
+    """Return the loss of each rate of the search that did not diverge."""
+    return {
         result.rate: result.loss
         for case in search(task, way, nodes)
         if (result := results.get(case)) is not None and math.isfinite(result.loss)
     }
-    good = [rate for rate, loss in losses.items() if loss <= (1 + AS_GOOD) * min(losses.values())]
-    return min(good, default=None)
 
 
 def surroundings() -> str:

@@ -153,3 +153,11 @@ def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
     assert text.endswith("After.\n")
     assert "Not measured yet, " in text
     assert "\n- gpt-3M, p2psgd plain: 2\n" in text
+
+
+def test_the_search_goes_on_beside_each_rate_that_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, TASK, replace(TASKS[TASK], rates=(1e-3, 2e-3, 4e-3, 8e-3, 16e-3)))
+    low, middle, high = (each for each in search(TASK, "ddp", NODES)[:3])
+    found = {low: made(low, 2.0099), middle: made(middle, 2.004), high: made(high, 2.0)}
+    others = [each for each in search(TASK, "ddp", NODES) if each not in found]
+    assert [each.rate for each in others if results.needed(found, each)] == [1e-3, 16e-3]
