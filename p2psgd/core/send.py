@@ -304,20 +304,20 @@ class Repair:
 #
 # Making more would only make it staler, and stale enough updates diverge. One slow peer is not enough, and a
 # peer that has yet to be sent the past, or has stopped acknowledging, does not count. Counted are
-# mini-batches, since one may make many updates.
+# sends, each of one mini-batch or the sum of several, since one may make many updates.
 
 
 OWN_LAG_MAX: Final = (
-    512  # own mini-batches that even the fastest peer has not acknowledged; then the trainer waits
+    512  # own sends that even the fastest peer has not acknowledged; then the trainer waits
 )
 
 
 class Congestion:
-    """Remembers the last OWN_LAG_MAX own mini-batches."""
+    """Remembers the last OWN_LAG_MAX own sends."""
 
     def __init__(self, me: Origin) -> None:
         self._me = me
-        # (mini-batch, its last update so far)
+        # (the count of mini-batches with it, its last update so far)
         self._made: deque[tuple[int, int]] = deque(maxlen=OWN_LAG_MAX + 1)
 
     def made(self, steps: int, sequence: int) -> None:
@@ -338,5 +338,5 @@ class Congestion:
         return bool(following) and all(map(self._is_far_behind, following))
 
     def _is_far_behind(self, peer: Peer) -> bool:
-        """Return whether a peer lacks updates of more than OWN_LAG_MAX of our steps."""
+        """Return whether a peer lacks updates of more than OWN_LAG_MAX of our sends."""
         return len(self._made) == self._made.maxlen and peer.has(self._me) < self._made[0][1]
