@@ -1,9 +1,9 @@
 """Chooses the threshold of each parameter for each send: by how much a weight moves when it is sent.
 
-The threshold follows the learning rate of the parameter's group: rate * tau. With a density, tau is the
-quantile of what waits that leaves so many weights above it, found in a sample. It needs no time to settle,
-and none after the rate has changed: a threshold that is steered by the counts of earlier sends swings once a
-weight has to wait for hundreds of steps, and sent three times the density of 0.1 % that was asked for.
+The threshold follows the learning rate of the parameter's group: rate * tau. With a density, tau is a
+quantile of what waits: the one with this part of the weights above it, found in a sample. It needs no time to
+settle, and none after the rate has changed. A threshold that is steered by the counts of earlier sends swings
+once a weight has to wait for hundreds of steps: it sent 0.3 % where 0.1 % was asked for.
 """
 
 from __future__ import annotations
