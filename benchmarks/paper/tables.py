@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Final
 
 from benchmarks.pages import table
-from benchmarks.paper.cases import CASES, NODE_COUNTS, OWN_RESIDUAL, SIZES, SUM_TAUS, Case
+from benchmarks.paper.cases import CASES, NODE_COUNTS, OWN_RESIDUAL, SEEDS, SIZES, SUM_TAUS, Case
 from benchmarks.paper.figures import Figures
 
 Measured = Mapping[Case, Figures]
@@ -142,23 +142,25 @@ def verdicts(measured: Measured) -> list[str]:
 
 
 def _verdict(measured: Measured, ratio: float, points: float, own_residual: bool) -> str:
-    """By the tau that loses least among those that compress so much."""
+    """Judge by the tau that loses least, of those that compress this much and have the most seeds."""
     wanted = (
         f"Four nodes, compression at least {ratio:,.0f}{', own residual' if own_residual else ''}: "
         f"at most {points:g} points lost against plain SGD"
     )
     cases = {Case(nodes=4, sum_tau=sum_tau, own_residual=own_residual) for sum_tau in SUM_TAUS}
     lost = {
-        case: mean(found)
+        case: found
         for case in cases
         if (found := losses(measured, case)) and min(_ratios(measured, case)) >= ratio
     }
     if not lost:
         return f"{wanted}: not measured."
-    case = min(lost, key=lambda each: lost[each])
+    case = min(lost, key=lambda each: (-len(lost[each]), mean(lost[each])))
+    seeds = len(lost[case])
+    some = f", by {seeds} of {len(SEEDS)} seeds" if seeds < len(SEEDS) else ""
     return (
-        f"{wanted}: {'met' if lost[case] <= points else '**missed**'}, {loss_words(measured, case)} lost at "
-        f"tau {case.sum_tau:g} and {ratio_words(measured, case)}."
+        f"{wanted}: {'met' if mean(lost[case]) <= points else '**missed**'}, {loss_words(measured, case)} lost "
+        f"at tau {case.sum_tau:g} and {ratio_words(measured, case)}{some}."
     )
 
 

@@ -59,12 +59,12 @@ def test_a_loss_is_against_plain_sgd_of_the_same_seed_and_net() -> None:
     assert tables.losses(elsewhere, Case(nodes=4)) == []
     assert tables.losses(elsewhere | {Case(nodes=0): made(0.5)}, Case(nodes=4)) == pytest.approx([0.2])
     enough, much, own, larger = tables.verdicts(measured)
-    assert enough.endswith("met, 0.30 (0.20 to 0.40) lost at tau 2 and 647 (600 to 700).")
+    assert enough.endswith("met, 0.30 (0.20 to 0.40) lost at tau 2 and 647 (600 to 700), by 2 of 3 seeds.")
     assert much.endswith(": not measured.")
     assert own.endswith(": not measured.")
     assert larger.endswith("yes (647 of 0.80 M weights, 800 of 1.30 M weights).")
     much = tables.verdicts(measured | {Case(nodes=4, sum_tau=3): made(0.47, 1200.0)})[1]
-    assert much.endswith(": **missed**, 3.00 lost at tau 3 and 1,200.")
+    assert much.endswith(": **missed**, 3.00 lost at tau 3 and 1,200, by 1 of 3 seeds.")
 
 
 def test_the_own_residual_stands_beside_the_same_case_without_it() -> None:
@@ -89,8 +89,10 @@ def test_the_own_residual_stands_beside_the_same_case_without_it() -> None:
     verdict = next(line for line in tables.verdicts(measured) if "own residual" in line)
     assert verdict == (
         "Four nodes, compression at least 1,000, own residual: at most 0.1 points lost against plain SGD: "
-        "met, 0.00 (-0.10 to 0.10) lost at tau 3 and 1,700 (1,600 to 1,800)."
+        "met, 0.00 (-0.10 to 0.10) lost at tau 3 and 1,700 (1,600 to 1,800), by 2 of 3 seeds."
     )
+    best_by_one = measured | {replace(own, sum_tau=2): made(0.6, 1100.0)}  # of fewer seeds, so not chosen
+    assert tables.verdicts(best_by_one)[2] == verdict
     elsewhere = measured | {own: replace(measured[own], start="a")} | {without: replace(made(0.4), start="b")}
     assert tables.gains(elsewhere, own) == pytest.approx([0.6])
 
