@@ -158,8 +158,9 @@ def _verdict(measured: Measured, ratio: float, points: float, own_residual: bool
     case = min(lost, key=lambda each: (-len(lost[each]), mean(lost[each])))
     seeds = len(lost[case])
     some = f", by {seeds} of {len(SEEDS)} seeds" if seeds < len(SEEDS) else ""
+    met = "met" if mean(lost[case]) <= points else "**missed**"
     return (
-        f"{wanted}: {'met' if mean(lost[case]) <= points else '**missed**'}, {loss_words(measured, case)} lost "
+        f"{wanted}: {met}, {loss_words(measured, case)} lost "
         f"at tau {case.sum_tau:g} and {ratio_words(measured, case)}{some}."
     )
 
