@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -630,6 +630,8 @@ class Link:
             ```
         """
         self._check_open()
+        if unknown := [name for name in figures if name not in FIGURES]:
+            raise TrainerError(f"report: there is no figure {unknown[0]!r:.100}, only {', '.join(FIGURES)}")
         plain = {
             name: value.item() if isinstance(value, np.generic) else value for name, value in figures.items()
         }
@@ -762,6 +764,9 @@ class Link:
             " trainer, and the daemon gives the next one zero there; look in the script for what writes"
             " outside its arrays"
         )
+
+
+FIGURES: Final = tuple(name for name in ReportRequest.model_fields if name != "op")
 
 
 def check_steps(name: str, steps: object) -> None:

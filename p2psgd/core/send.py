@@ -307,9 +307,7 @@ class Repair:
 # sends, each of one mini-batch or the sum of several, since one may make many updates.
 
 
-OWN_LAG_MAX: Final = (
-    512  # own sends that even the fastest peer has not acknowledged; then the trainer waits
-)
+OWN_LAG_MAX: Final = 512  # own sends that even the fastest peer has not acknowledged; then the trainer waits
 
 
 class Congestion:

@@ -168,6 +168,11 @@ def test_a_report_of_anything_else_is_refused_here(
     assert daemon.trainer_status()["refused_requests"] == 0
 
 
+def test_a_figure_that_a_report_does_not_have_is_named_with_those_that_it_has(link: Link) -> None:
+    with pytest.raises(TrainerError, match="there is no figure 'speed', only samples, samples_per_s, loss"):
+        link.report(loss=1.0, speed=1)
+
+
 def test_reports_never_wait_for_a_busy_daemon(daemon: Daemon, link: Link) -> None:
     busy = threading.Event()
     waiting = threading.Thread(target=daemon.call, args=[busy.wait])
