@@ -108,7 +108,15 @@ TASKS: Final = {
             rates=(0.5e-3, 1e-3, 2e-3, 4e-3, 8e-3),
             nodes=(4, 8),
         ),
-        replace(_GPT, name="gpt-3M", width=256, layers=4, batches=1000, rates=(1e-3, 2e-3), seeds=(1,)),
+        replace(
+            _GPT,
+            name="gpt-3M",
+            width=256,
+            layers=4,
+            batches=1000,
+            rates=(0.25e-3, 0.5e-3, 1e-3, 2e-3),
+            seeds=(1,),
+        ),
         Task(
             name="digits-cnn",
             model="digits",

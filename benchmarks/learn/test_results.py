@@ -152,7 +152,7 @@ def test_the_page_says_what_is_missing(tmp_path: Path) -> None:
     assert text.startswith("# Before")
     assert text.endswith("After.\n")
     assert "Not measured yet, " in text
-    assert "\n- gpt-3M, p2psgd plain: 2\n" in text
+    assert "\n- gpt-3M, p2psgd plain: 3\n" in text
 
 
 def test_the_search_goes_on_beside_each_rate_that_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
