@@ -10,6 +10,8 @@ import pytest
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 from tests.torch.needed import p2psgd_torch
 
+pytestmark = pytest.mark.long
+
 SendPolicy: Any = p2psgd_torch.send_policy.SendPolicy
 TOLD_MAX: int = p2psgd_torch.send_policy.TOLD_MAX
 WINDOW: int = p2psgd_torch.send_policy.WINDOW
