@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Task:
-    """What all ways train, until the held-out loss is `target`. Rates and samples count those of all hosts.
+    """A training that all ways make, until the held-out loss is `target`. Samples are those of all hosts.
 
     The rate rises from a tenth over `warm_up` samples and then stays, so that nothing depends on the length
     of a run. `clip`: the norm that a step's gradient is clipped to, None if it is not. `wanted_ratio`: how

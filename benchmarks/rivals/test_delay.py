@@ -1,4 +1,4 @@
-"""A switch holds what comes, and gives it to whom it is for; real packets need its delay both ways."""
+"""The switch holds each packet for its delay and gives it to its receiver alone, also with real packets."""
 
 from __future__ import annotations
 
