@@ -1,4 +1,4 @@
-"""Attach a PyTorch model and its optimizer to the daemon of this node."""
+"""Attach a PyTorch model and its optimizers to the daemon of this node."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def attach(
     Args:
         model: The model, a `torch.nn.Module` on the CPU or one CUDA device. Parameters that require a
             gradient now are trained; they are float32, or bfloat16 or float16 with a float32 master each.
-        optimizer: Any `torch.optim.Optimizer` except LBFGS. It must have all trained parameters.
+        optimizer: Any `torch.optim.Optimizer` except LBFGS; or a list of several, such as Muon for matrices
+            and AdamW for the rest, which each step of the script calls one after the other. Together they
+            must have all trained parameters.
         density: The fraction of all weights that one step sends, above 0 and at most 0.25. Default: 0.01, if
             `tau` is not given. Without effect in a dense ring.
         tau: The threshold in units of the learning rate, instead of `density`: a weight is sent, and moves,
@@ -75,7 +77,8 @@ def attach(
         link.close()
         ```
     """
-    parameters = TrainedParameters(model, optimizer)
+    optimizers = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
+    parameters = TrainedParameters(model, optimizers)
     if density is not None and tau is not None:
         raise TrainerError("density and tau are two ways to say what is sent: give one of them")
     if density is None and tau is None:
@@ -111,17 +114,18 @@ def attach(
         own_residual = own_residual and not link.mode.ring
         steps = Steps(
             parameters.ranges,
+            parameters.owners,
             density=density,
             tau=tau,
             quantum=link.quantum,
             shrinks=not own_residual,
             xp=arrays.xp,
         )
-        kept = Kept(link, model, optimizer, steps, others=keep)
+        kept = Kept(link, model, optimizers, steps, others=keep)
         return ModelLink(
             link,
             model,
-            optimizer,
+            optimizers,
             parameters=parameters,
             arrays=arrays,
             steps=steps,

@@ -19,7 +19,7 @@ from p2psgd.ipc.script_state import STATE_BYTES_MAX
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.step_size import Steps
 
-KEPT_BY = "p2psgd.torch, 3"  # whose state it is, and its version
+KEPT_BY = "p2psgd.torch, 4"  # whose state it is, and its version
 HEADERS_BYTES = 1 << 24  # so much less than a link keeps, for names and the like
 
 
@@ -30,14 +30,14 @@ class Kept:
         self,
         link: Link,
         model: Any,
-        optimizer: Any,
+        optimizers: Sequence[Any],
         steps: Steps,
         *,
         others: Sequence[Any],
     ) -> None:
-        self._link, self._model, self._optimizer, self._steps = link, model, optimizer, steps
+        self._link, self._model, self._optimizers, self._steps = link, model, optimizers, steps
         self._others = others
-        self._kinds = ", ".join(type(each).__name__ for each in (optimizer, *others))
+        self._kinds = ", ".join(type(each).__name__ for each in (*optimizers, *others))
         self._said = False
 
     def make(self) -> dict[str, Any]:
@@ -50,10 +50,11 @@ class Kept:
             "buffers": _saved(_buffers(self._model)),
             "others": _saved([each.state_dict() for each in self._others]),
         }
-        optimizer = self._optimizer.state_dict()
-        size = _size(optimizer) + sum(part.nbytes for part in state.values() if isinstance(part, memoryview))
+        optimizers = [each.state_dict() for each in self._optimizers]
+        size = sum(part.nbytes for part in state.values() if isinstance(part, memoryview))
+        size += sum(map(_size, optimizers))
         if size <= STATE_BYTES_MAX - HEADERS_BYTES:
-            return state | {"optimizer": _saved(optimizer)}
+            return state | {"optimizers": _saved(optimizers)}
         if not self._said:
             self._said = True
             print(
@@ -73,8 +74,9 @@ class Kept:
         try:
             if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later
                 raise ValueError(f"it is of {kept['kinds']}, and here are {self._kinds}")
-            if "optimizer" in kept:
-                self._optimizer.load_state_dict(_loaded(kept["optimizer"]))
+            if "optimizers" in kept:
+                for optimizer, state in zip(self._optimizers, _loaded(kept["optimizers"]), strict=True):
+                    optimizer.load_state_dict(state)
             _copy_buffers(self._model, _loaded(kept["buffers"]))
             for each, state in zip(self._others, _loaded(kept["others"]), strict=True):
                 each.load_state_dict(state)

@@ -20,12 +20,12 @@ from p2psgd.torch.arrays import Named
 from p2psgd.torch.parameters import TrainedParameters
 
 
-def needs_mean_of_gradients(link: Link, optimizer: Any) -> bool:
+def needs_mean_of_gradients(link: Link, optimizers: Sequence[Any]) -> bool:
     """Return True if gradients must be averaged before the step: the mean of changes would differ.
 
     A class derived from SGD may do anything, so only SGD itself does without.
     """
-    return link.mode.dense and type(optimizer) is not torch.optim.SGD
+    return link.mode.dense and any(type(each) is not torch.optim.SGD for each in optimizers)
 
 
 def has_closure(optimizer: Any, arguments: Sequence[Any], named: Named) -> bool:
@@ -50,18 +50,13 @@ class GradientMean:
         """True if the open round is one of gradients."""
         return self._link.round % 2 == 1
 
-    def take(self, optimizer: Any, arguments: Sequence[Any], named: Named) -> None:
-        """Average the gradients before `optimizer.step(*arguments, **named)`.
+    def take(self) -> None:
+        """Average the gradients before the first optimizer of a step.
 
         A missing gradient counts as zeros. It stays missing where all nodes have zeros, since decay and
         momentum would move a frozen parameter. Once the daemon asks for the end the gradients stay as they
         are. Raises TrainerError for gradients that cannot be averaged.
         """
-        if has_closure(optimizer, arguments, named):
-            raise TrainerError(
-                "in a dense ring the gradients are averaged before the step, and a closure makes others in"
-                " it: call step() without one"
-            )
         for name, parameter, part in self._parts:
             if parameter.grad is None:
                 part.zero_()

@@ -1,10 +1,10 @@
-"""Connect a PyTorch model and its optimizer to a node's link, in all modes."""
+"""Connect a PyTorch model and its optimizers to a node's link, in all modes."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -59,7 +59,8 @@ class LinkOfModel:
 
 
 # ----------------------------------------------------------------------------
-# A model and its optimiser on a node's link: each `optimizer.step()` is a mini-batch of this node.
+# A model and its optimiser on a node's link: each `optimizer.step()` is a mini-batch of this node. With
+# several optimisers all of them make one step together, which ends when the last of them has.
 #
 # The optimiser stays the object that it was, for schedulers, scalers and state_dict; hooks are called after
 # its steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own
@@ -91,7 +92,7 @@ class ModelLink:
         self,
         link: Link,
         model: Any,
-        optimizer: Any,
+        optimizers: Sequence[Any],
         *,
         parameters: TrainedParameters,
         arrays: Arrays,
@@ -105,13 +106,17 @@ class ModelLink:
         self._ended = False
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
-        self._optimizer = optimizer
+        self._optimizers = optimizers
+        self._stepped: dict[int, bool] = {}  # optimisers in the present step; whether they changed anything
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
         self._hooks: list[Any] = []
-        self._horizon: Horizon | None = None
+        self._horizons: dict[int, Horizon] = {}
         if run_horizon and not link.mode.ring:
-            self._horizon = horizon = Horizon(optimizer)
-            self._hooks.append(optimizer.register_state_dict_pre_hook(lambda *_: horizon.restore()))
+            self._horizons = {id(each): Horizon(each) for each in optimizers}
+            self._hooks += [
+                each.register_state_dict_pre_hook(lambda its, *_: self._horizons[id(its)].restore())
+                for each in optimizers
+            ]
         self._horizon_told = False
         self._pace = Pace(expected_nodes(link))
         self._steps_seen = 0  # since another optimiser has made a step
@@ -121,17 +126,20 @@ class ModelLink:
         self._masters = parameters.masters
         self._flat = arrays.view(flat)
         self._delta = arrays.view(change)
-        averages = not policy.adds_up and needs_mean_of_gradients(link, optimizer)
+        averages = not policy.adds_up and needs_mean_of_gradients(link, optimizers)
         self._mean = GradientMean(link, parameters) if averages else None
         link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
         guard = LoadGuard(self._undo)
         self._trained = {id(parameter) for parameter in parameters.named.values()}
+        for optimizer in optimizers:
+            self._hooks += [
+                optimizer.register_step_pre_hook(self._before_step),
+                optimizer.register_step_post_hook(self._after_step),
+                optimizer.register_load_state_dict_pre_hook(lambda *_: self._masters.widen()),
+                optimizer.register_load_state_dict_post_hook(lambda *_: self._masters.narrow()),
+            ]
         self._hooks += [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-            optimizer.register_load_state_dict_pre_hook(lambda *_: self._masters.widen()),
-            optimizer.register_load_state_dict_post_hook(lambda *_: self._masters.narrow()),
             *(
                 each.register_load_state_dict_post_hook(guard)
                 for each in model.modules()
@@ -154,7 +162,7 @@ class ModelLink:
                 raise
         finally:
             self._link.__exit__(kind, error, trace)
-            self._masters.cast_state(self._optimizer)  # for steps without p2psgd
+            self._cast_states(self._masters)  # for steps without p2psgd
 
     @property
     def rank(self) -> int:
@@ -224,7 +232,7 @@ class ModelLink:
         """Take part without a gradient, as after a `GradScaler` has skipped a step.
 
         In a ring the others wait for this node's contribution. In a sparse ring it is empty; in a dense one
-        the optimizer makes a step with zeros for this node's gradient. In asynchronous mode the parameters
+        each optimizer makes a step with zeros for this node's gradient. In asynchronous mode the parameters
         only follow the peers, and no call is needed. With local steps in a ring it counts as one of them.
         """
         self._parameters.check()
@@ -240,7 +248,8 @@ class ModelLink:
             for parameter in self._parameters.named.values():
                 if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
                     parameter.grad = torch.zeros_like(parameter)
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                optimizer.step()
             return
         if self._link.mode.ring:
             self._link.skip()
@@ -290,7 +299,7 @@ class ModelLink:
             self._end_at_replica()
         finally:
             self._link.close(finished)
-            self._masters.cast_state(self._optimizer)  # for steps without p2psgd
+            self._cast_states(self._masters)  # for steps without p2psgd
 
     def _restore(self, kept: Kept) -> None:
         """Continue from the state that an earlier start kept, with the optimizer's state in float32."""
@@ -298,59 +307,82 @@ class ModelLink:
         masters.widen()
         try:
             kept.restore()
-            masters.cast_state(self._optimizer)
+            self._cast_states(masters)
         finally:
             masters.narrow()
+
+    def _cast_states(self, masters: Masters) -> None:
+        for optimizer in self._optimizers:
+            masters.cast_state(optimizer)
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
         if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
             self._undo()
+        elif id(optimizer) in self._stepped:  # other optimisers have made no step, as a GradScaler decides
+            self._end_step_of_all()
+        first = not self._stepped
         self._parameters.check()
-        if self._masters and has_closure(optimizer, arguments, named):
+        if (self._masters or self._mean) and has_closure(optimizer, arguments, named):
             raise TrainerError(
                 "parameters of bfloat16 or float16 are float32 while the optimizer steps, and a closure would"
                 " compute with those: call step() without one"
+                if self._masters
+                else "in a dense ring the gradients are averaged before the step, and a closure makes others"
+                " in it: call step() without one"
             )
         if self._link.mode.dense and getattr(optimizer, "found_inf", None) is not None:
             raise TrainerError(
                 "in a dense ring a GradScaler cannot leave the decision about a step to a fused optimizer:"
                 " make it with fused=False, and call skip() after a step that was left out"
             )
-        if self._mean is not None and not self._mean.due:
+        if self._mean is not None and first and not self._mean.due:
             self._follow_round_of_changes()
         self._masters.adopt()
         self._masters.widen()
-        if self._mean is not None:
+        if self._mean is not None and first:
             try:
-                self._mean.take(optimizer, arguments, named)
+                self._mean.take()
             except BaseException:
                 self._masters.narrow()
                 raise
         self._whole = False
         self._steps_seen += 1
-        if self._horizon is not None:
-            self._shorten_averages(self._horizon)
+        if self._horizons:
+            if first:
+                self._note_pace()
+            self._horizons[id(optimizer)].shorten(self._pace.ratio)
 
-    def _shorten_averages(self, horizon: Horizon) -> None:
-        """Shorten them for this step, and say so once it is known by how much."""
+    def _note_pace(self) -> None:
+        """Count the steps of the run, and say what follows for averages once that is known."""
         pace = self._pace
         pace.note(self.steps, self._link.peer_steps)
-        if pace.measured and pace.ratio > 1 and not self._horizon_told and horizon.applies:
+        if pace.measured and pace.ratio > 1 and not self._horizon_told:
             self._horizon_told = True
-            print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)
-        horizon.shorten(pace.ratio)
+            for horizon in self._horizons.values():
+                if horizon.applies:
+                    print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         self._masters.narrow()
-        if self._horizon is not None:
-            self._horizon.restore()
+        if self._horizons:
+            self._horizons[id(optimizer)].restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
-        if infinite is not None and float(infinite):
-            self._whole = self._policy.adds_up
-            if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
-                self._receive()
+        self._stepped[id(optimizer)] = infinite is None or not float(infinite)
+        if len(self._stepped) < len(self._optimizers):
+            self._masters.round()
+            self._whole = True
             return
-        self._end_step()
+        self._end_step_of_all()
+
+    def _end_step_of_all(self) -> None:
+        """End the step that the optimizers have made together; if a scaler has left it out, only receive."""
+        changed, self._stepped = any(self._stepped.values()), {}
+        if changed:
+            self._end_step()
+            return
+        self._whole = self._policy.adds_up
+        if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
+            self._receive()
 
     def _end_step(self) -> None:
         """Send the changes since the last send, if it is time, and take in what has arrived."""
@@ -382,7 +414,7 @@ class ModelLink:
 
         An optimizer inside the own one's step, or around it, is allowed.
         """
-        if optimizer is self._optimizer or not self._whole:
+        if any(optimizer is each for each in self._optimizers) or not self._whole:
             return
         if not any(self._is_any_trained(group["params"]) for group in optimizer.param_groups):
             return
@@ -391,7 +423,7 @@ class ModelLink:
             self._undo()
             raise TrainerError(
                 f"another optimizer, {type(optimizer).__name__}, has changed the parameters, which would"
-                " never be sent: give p2psgd.torch.attach the one whose step() the script calls"
+                " never be sent: give p2psgd.torch.attach all those whose step() the script calls"
             )
 
     def _is_any_trained(self, parameters: Iterable[Any]) -> bool:
@@ -441,6 +473,7 @@ class ModelLink:
 
         In a ring they count nevertheless, so that all nodes have made equally many.
         """
+        self._stepped = {}
         if not self._link.mode.ring:
             self._policy.unsent = 0
         with self._arrays.ordered():
@@ -483,8 +516,8 @@ class ModelLink:
             self._undo()
 
     def _remove_hooks(self) -> None:
-        if self._horizon is not None:  # a step may have been interrupted
-            self._horizon.restore()
+        for horizon in self._horizons.values():  # a step may have been interrupted
+            horizon.restore()
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

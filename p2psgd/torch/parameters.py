@@ -8,7 +8,7 @@ valid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,15 +23,16 @@ DEVICES = ("cpu", "cuda")
 
 
 class TrainedParameters:
-    """The trained parameters of one model, which an optimizer changes; they are only checked until `lay_out`.
+    """The trained parameters of one model, each changed by one of the optimizers; they are only checked until
+    `lay_out`.
 
     `ranges` are their places in the flat tensor, by name. Raises TrainerError for a model or optimizer that
     p2psgd cannot train.
     """
 
-    def __init__(self, model: Any, optimizer: Any) -> None:
-        _check_kinds(model, optimizer)
-        self._optimizer = optimizer
+    def __init__(self, model: Any, optimizers: Sequence[Any]) -> None:
+        _check_kinds(model, optimizers)
+        self._optimizers = optimizers
         named = dict(model.named_parameters())
         self._left_out = {name: each for name, each in named.items() if not _is_trained(each)}
         self.named: Named = {name: each for name, each in named.items() if _is_trained(each)}
@@ -44,7 +45,7 @@ class TrainedParameters:
         self._pointers: dict[str, int] = {}
         self.masters = Masters()
         self._groups = self._find_groups(model)
-        self._optimized = _optimized(optimizer)
+        self._optimized = _optimized(optimizers)
         self.device = self._check_values()
         self._check_memory(model)
         self.ranges: dict[str, Range] = {}
@@ -56,9 +57,16 @@ class TrainedParameters:
     @property
     def rates(self) -> list[float]:
         """The learning rate of each parameter, in order; 1 for a group without one."""
-        rates = [group.get("lr") for group in self._optimizer.param_groups]
-        by_group = [1.0 if rate is None else float(rate) for rate in rates]
-        return [by_group[group] for group in self._groups]
+        by_group = [
+            [1.0 if (rate := group.get("lr")) is None else float(rate) for group in optimizer.param_groups]
+            for optimizer in self._optimizers
+        ]
+        return [by_group[optimizer][group] for optimizer, group in self._groups]
+
+    @property
+    def owners(self) -> list[int]:
+        """The optimizer of each parameter, in order, counted from 0."""
+        return [optimizer for optimizer, _ in self._groups]
 
     def initial(self) -> dict[str, NDArray[Any]]:
         """Return the parameters' numbers now, in the host's memory."""
@@ -104,25 +112,28 @@ class TrainedParameters:
                     f"parameter {name!r} was frozen when p2psgd.torch.attach was called, so other nodes do"
                     " not have it: let it require its gradient until then, and freeze it afterwards"
                 )
-        if _optimized(self._optimizer) != self._optimized:
+        if _optimized(self._optimizers) != self._optimized:
             raise TrainerError(
                 "the optimizer has other parameters than when p2psgd.torch.attach was called: call"
                 " add_param_group before that, and leave the groups as they are"
             )
 
-    def _find_groups(self, model: Any) -> Sequence[int]:
-        """Return the parameter group of each parameter."""
-        known = {id(parameter) for parameter in model.parameters()}
-        groups: dict[int, int] = {}
-        for number, group in enumerate(self._optimizer.param_groups):
-            for place, parameter in enumerate(group["params"]):
-                if id(parameter) not in known:
-                    raise TrainerError(
-                        f"parameter {place} of group {number} of the optimizer, of shape"
-                        f" {tuple(parameter.shape)}, is none of the model's: make the optimizer of"
-                        " model.parameters(), and give attach the whole model"
-                    )
-                groups[id(parameter)] = number
+    def _find_groups(self, model: Any) -> Sequence[tuple[int, int]]:
+        """Return the optimizer of each parameter, and its group there."""
+        known = {id(parameter): name for name, parameter in model.named_parameters()}
+        groups: dict[int, tuple[int, int]] = {}
+        for owner, number, place, parameter in _walk(self._optimizers):
+            if id(parameter) not in known:
+                raise TrainerError(
+                    f"parameter {place} of group {number} of the {type(self._optimizers[owner]).__name__}, of"
+                    f" shape {tuple(parameter.shape)}, is none of the model's: make the optimizer of"
+                    " model.parameters(), and give attach the whole model"
+                )
+            if groups.get(id(parameter), (owner, 0))[0] != owner:
+                raise TrainerError(
+                    f"two optimizers have parameter {known[id(parameter)]!r}: give each parameter to one"
+                )
+            groups[id(parameter)] = (owner, number)
         if not self.named:
             raise TrainerError("the model has no parameter that requires a gradient: nothing can be trained")
         for name, parameter in self.named.items():
@@ -186,18 +197,22 @@ def _span(tensor: Any) -> tuple[int, int]:
     return begin, begin + (last + 1) * tensor.element_size()
 
 
-def _check_kinds(model: Any, optimizer: Any) -> None:
-    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+def _check_kinds(model: Any, optimizers: Sequence[Any]) -> None:
+    fits = bool(optimizers) and all(isinstance(each, torch.optim.Optimizer) for each in optimizers)
+    if not isinstance(model, torch.nn.Module) or not fits:
         raise TrainerError(
-            "p2psgd.torch.attach takes a torch.nn.Module and its torch.optim.Optimizer; it was given"
-            f" {type(model).__name__} and {type(optimizer).__name__}"
+            "p2psgd.torch.attach takes a torch.nn.Module and its torch.optim.Optimizer, or a list of several;"
+            f" it was given {type(model).__name__} and"
+            f" {', '.join(type(each).__name__ for each in optimizers) or 'an empty list'}"
         )
+    if len({id(each) for each in optimizers}) < len(optimizers):
+        raise TrainerError("p2psgd.torch.attach was given one optimizer twice: name each once")
     if any(isinstance(each, torch.jit.ScriptModule) for each in model.modules()):
         raise TrainerError(
             "the model is scripted or traced by torch.jit, which takes no hooks: give p2psgd.torch.attach the"
             " plain module, and torch.compile what is to be faster"
         )
-    if isinstance(optimizer, torch.optim.LBFGS):
+    if any(isinstance(each, torch.optim.LBFGS) for each in optimizers):
         raise TrainerError(
             "LBFGS compares gradients of one step with those of the next, and here the weights change in"
             " between: take SGD, Adam or another one that does not"
@@ -209,6 +224,14 @@ def _is_trained(parameter: Any) -> bool:
     return bool(parameter.requires_grad and (lazy or parameter.numel()))
 
 
-def _optimized(optimizer: Any) -> list[list[int]]:
-    """Return the parameters of each group."""
-    return [[id(each) for each in group["params"]] for group in optimizer.param_groups]
+def _walk(optimizers: Sequence[Any]) -> Iterator[tuple[int, int, int, Any]]:
+    """Yield the optimizer, group and place of each parameter, and the parameter."""
+    for owner, optimizer in enumerate(optimizers):
+        for number, group in enumerate(optimizer.param_groups):
+            for place, parameter in enumerate(group["params"]):
+                yield owner, number, place, parameter
+
+
+def _optimized(optimizers: Sequence[Any]) -> list[tuple[int, int, int]]:
+    """Return the optimizer, the group and the parameter for each parameter of each group."""
+    return [(owner, number, id(each)) for owner, number, _, each in _walk(optimizers)]

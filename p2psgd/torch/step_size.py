@@ -4,14 +4,17 @@ The threshold follows the learning rate of the parameter's group: rate * tau. Wi
 quantile of what waits: the one with this part of the weights above it, found in a sample. It needs no time to
 settle, and none after the rate has changed. A threshold that is steered by the counts of earlier sends swings
 once a weight has to wait for hundreds of steps: it sent 0.3 % where 0.1 % was asked for.
+
+Of several optimizers each has a tau of its own, since the same rate moves weights by different amounts: by
+about the rate with Adam, and by a tenth of it in a matrix of 128 columns with Muon.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from p2psgd.ipc.layout import send_indices_max
 from p2psgd.wire.codec import MAGNITUDE_MAX
 
 Range = tuple[int, int]  # of weights: begin, end
+_Value = TypeVar("_Value")
 
 SAMPLE: Final = 65_536  # weights, or more where fewer than SAMPLE_SENT of them would be sent
 SAMPLE_SENT: Final = 64  # so the density is met to an eighth or so in each send, and on average
@@ -28,6 +32,8 @@ GOLDEN: Final = (math.sqrt(5) - 1) / 2  # multiples of it, modulo 1, are even in
 class Steps:
     """Chooses the thresholds of one trainer with these `ranges`, by either density or tau.
 
+    `owners`: the optimizer of each range, counted from 0; None: there is one.
+
     With `shrinks` the residual shrinks with a rate that falls, so that none of it is sent only because the
     threshold is smaller now. It must not where the residual counts for the model of this node, which would
     go back by as much. `xp`: the module of the arrays.
@@ -36,6 +42,7 @@ class Steps:
     def __init__(
         self,
         ranges: Mapping[str, Range],
+        owners: Sequence[int] | None = None,
         *,
         density: float | None,
         tau: float | None,
@@ -45,13 +52,16 @@ class Steps:
     ) -> None:
         self._shrinks, self._quantum, self._xp = shrinks, quantum, xp
         self._ranges = ranges
-        self._ends = [end for _, end in ranges.values()]
+        self._owners = [0] * len(ranges) if owners is None else owners
         self._tau = tau
-        self._sample: _Sample | None = None
+        self._samples: dict[int, _Sample] = {}  # by optimizer
         if density is not None:
             # No more than half of what a send holds: what exceeds it would wait, and be more with each step.
-            weights = self._ends[-1]
-            self._sample = _Sample(weights, min(density, send_indices_max(weights) / 2 / weights), xp)
+            weights = max(end for _, end in ranges.values())
+            density = min(density, send_indices_max(weights) / 2 / weights)
+            self._samples = {
+                owner: _Sample(self._of(owner, ranges.values()), density, xp) for owner in set(self._owners)
+            }
         self._rates: list[float] | None = None  # at which all that waits was made
         self._taken: list[float] | None = None  # and what is being sent
 
@@ -77,14 +87,23 @@ class Steps:
             if self._shrinks and rate < last:
                 delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
         self._taken = now
-        tau = self._tau if self._sample is None else self._sample.quantile(delta, residual, self._ends, now)
-        assert tau is not None
-        steps = {name: self._step(rate * tau) for name, rate in zip(self._ranges, now, strict=True)}
+        taus = {
+            owner: sample.quantile(delta, residual, self._of(owner, now))
+            for owner, sample in self._samples.items()
+        }
+        steps = {
+            name: self._step(rate * (self._tau if self._tau is not None else taus[owner]))
+            for name, rate, owner in zip(self._ranges, now, self._owners, strict=True)
+        }
         return steps if len(set(steps.values())) > 1 else next(iter(steps.values()))
 
     def sent(self) -> None:
         """Note that the last change is in the residual."""
         self._rates = self._taken
+
+    def _of(self, owner: int, values: Iterable[_Value]) -> list[_Value]:
+        """Return those of the parameters of an optimizer."""
+        return [value for value, its in zip(values, self._owners, strict=True) if its == owner]
 
     def _step(self, change: float) -> int:
         """Return a change of a weight in quanta, 1 to MAGNITUDE_MAX; of one that is not finite, the most.
@@ -96,38 +115,40 @@ class Steps:
 
 
 class _Sample:
-    """Finds in a sample of P weights what the largest part of them, `density`, is above."""
+    """Finds in a sample of the weights of some ranges what the largest part of them, `density`, is above."""
 
-    def __init__(self, weights: int, density: float, xp: ModuleType) -> None:
-        self._weights, self._density, self._xp = weights, density, xp
+    def __init__(self, ranges: Sequence[Range], density: float, xp: ModuleType) -> None:
+        self._xp = xp
+        begins, ends = (xp.asarray(each) for each in zip(*ranges, strict=True))
+        self._ends = xp.cumsum(ends - begins)  # of the ranges, one after the other
+        self._offsets = begins - (self._ends - (ends - begins))  # from there to the weight's place
+        self._gaps = bool(self._offsets.any())
+        self._weights = weights = int(self._ends[-1])
         size = min(weights, max(SAMPLE, math.ceil(SAMPLE_SENT / density)))
         self._above = max(1, round(density * size))
-        self._places: Any = None  # all weights, if there are few
         if size < weights:
             self._places = (xp.arange(size, dtype=np.float64) * GOLDEN % 1 * weights).astype(np.int64)
+        else:
+            self._places = xp.arange(weights)
         self._shift = 0
 
-    def quantile(self, delta: Any, residual: Any, ends: Sequence[int], rates: Sequence[float]) -> float:
-        """Return it of |residual + delta| (P,), in units of the rate of each parameter, which ends at `ends`;
-        infinity if there is a NaN.
+    def quantile(self, delta: Any, residual: Any, rates: Sequence[float]) -> float:
+        """Return it of |residual + delta| (P,), in units of the rate of each range; infinity if there is a
+        NaN.
         """
         xp = self._xp
-        if self._places is None:
-            places = xp.arange(self._weights)
-            waiting = abs(residual + delta)
-        else:
-            # Another sample each time, so that one that is above or below on average stays so for one send.
-            self._shift = (self._shift + int(GOLDEN * GOLDEN * self._weights)) % self._weights
-            places = (self._places + self._shift) % self._weights
-            waiting = abs(residual[places] + delta[places])
-        if len(set(rates)) > 1:
-            waiting = waiting / xp.asarray(rates)[xp.searchsorted(xp.asarray(ends), places, side="right")]
-            scale = 1.0
-        else:
-            scale = rates[0]
+        # Another sample each time, so that one that is above or below on average stays so for one send.
+        self._shift = (self._shift + int(GOLDEN * GOLDEN * self._weights)) % self._weights
+        places = (self._places + self._shift) % self._weights
+        scale: Any = rates[0]
+        if self._gaps or len(set(rates)) > 1:
+            numbers = xp.searchsorted(self._ends, places, side="right")
+            places += self._offsets[numbers]
+            scale = xp.asarray(rates)[numbers]
+        waiting = abs(residual[places] + delta[places]) / scale
         edge = len(waiting) - self._above - 1
         found = float(xp.partition(waiting, edge)[edge]) if edge >= 0 else 0.0
         if not found:  # fewer have changed at all: send what is largest of these
             changed = waiting[waiting > 0]
             found = float(changed.mean()) / 2 if len(changed) else 0.0
-        return found / scale if math.isfinite(found) else math.inf
+        return found if math.isfinite(found) else math.inf

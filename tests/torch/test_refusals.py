@@ -84,7 +84,7 @@ def lbfgs(model: Any) -> Any:
 
 UNFIT: list[tuple[Change, str]] = [
     (double, r"'first.weight' is float64, and p2psgd trains float32, bfloat16 and float16: call model"),
-    (foreign, r"parameter 9 of group 0 of the optimizer, of shape \(3, 2\), is none of the model's"),
+    (foreign, r"parameter 9 of group 0 of the SGD, of shape \(3, 2\), is none of the model's"),
     (part, "'scale' requires a gradient and is in no group of the optimizer: add it, or freeze it"),
     (frozen, "the model has no parameter that requires a gradient"),
     (elsewhere, "'last.weight' is on meta and 'scale' on cpu"),

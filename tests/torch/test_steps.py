@@ -17,10 +17,12 @@ QUANTUM = 2.0**-20
 SAMPLE: int = p2psgd_torch.step_size.SAMPLE
 
 
-def make_steps(*sizes: int, density: float | None = None, tau: float | None = None, **options: Any) -> Any:
+def make_steps(
+    *sizes: int, owners: Any = None, density: float | None = None, tau: float | None = None, **options: Any
+) -> Any:
     ends = np.cumsum(sizes).tolist()
     ranges = {f"p{begin}": (begin, end) for begin, end in zip([0, *ends], ends, strict=False)}
-    return p2psgd_torch.step_size.Steps(ranges, density=density, tau=tau, quantum=QUANTUM, **options)
+    return p2psgd_torch.step_size.Steps(ranges, owners, density=density, tau=tau, quantum=QUANTUM, **options)
 
 
 def send(steps: Any, delta: Any, residual: Any, rate: float) -> int:
@@ -115,3 +117,24 @@ def test_after_a_first_step_that_moves_all_weights_alike_they_are_not_sent_all_a
     for _ in range(10):
         assert send(steps, (0.0012345 * signs).astype(np.float32), residual, 1e-3) <= 10
         signs[:100] = np.sign(random.standard_normal(100))
+
+
+def test_each_optimizer_sends_its_own_part_however_far_its_rate_moves_a_weight() -> None:
+    """Muon moves a weight by a tenth of what Adam does at the same rate."""
+    random = np.random.default_rng(1)
+    sizes = [3 * SAMPLE, 5_000, 2 * SAMPLE, 3_000]  # the first optimizer has the first and the third
+    steps = make_steps(*sizes, owners=[0, 1, 0, 1], density=0.01)
+    scale = np.repeat([0.1, 1.0, 0.1, 1.0], sizes)
+    first = np.repeat([True, False, True, False], sizes)
+    residual = np.zeros(sum(sizes), np.float32)
+    sent = np.zeros(sum(sizes), np.int64)
+    for _ in range(40):
+        residual += (0.001 * scale * random.standard_normal(sum(sizes))).astype(np.float32)
+        threshold = steps.take(np.zeros_like(residual), residual, [0.001, 0.001, 0.002, 0.002])
+        moved = np.repeat(np.array(list(threshold.values())) * np.float32(QUANTUM), sizes)
+        above = abs(residual) > moved
+        residual[above] -= (moved * np.sign(residual))[above]
+        sent += above
+        steps.sent()
+    for its in (first, ~first):
+        assert sent[its].mean() / 40 == pytest.approx(0.01, rel=0.15)
