@@ -9,18 +9,20 @@ from typing import Any, Final
 
 SEARCH_SEED: Final = 1
 SEEDS: Final = (1, 2, 3)
+MAIN: Final = ("one", "ddp", "diloco-10", "sparseloco-10", "p2psgd", "p2psgd-plain", "p2psgd-3", "p2psgd-15")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A model, its data and its training. `batches`: of all nodes together, `batch` samples each.
 
-    `width`, `layers` and `context` are those of the GPT; the net for digits has its own.
+    `width`, `layers` and `context` are those of the GPT; the net for digits has its own. `ways` are run with
+    all `nodes` and `seeds`, and `others` are searched with the first of these alone.
     """
 
     name: str
     model: str  # "gpt" or "digits"
-    optimizer: str  # "adamw" or "sgd", with momentum 0.9
+    optimizer: str  # "adamw", "muon" with AdamW for what is no matrix, or "sgd", with momentum 0.9
     batch: int
     batches: int
     rates: tuple[float, ...]  # of the search, rising; it begins with the three in the middle
@@ -29,6 +31,8 @@ class Task:
     context: int = 0
     nodes: tuple[int, ...] = (4,)  # that the ways of several nodes are run with
     seeds: tuple[int, ...] = SEEDS
+    ways: tuple[str, ...] = MAIN
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class Case:
     def job(self, rate: float) -> dict[str, Any]:
         """Return what the trainer is given."""
         task, way = asdict(TASKS[self.task]), WAYS[self.way]
-        del task["seeds"]
+        del task["seeds"], task["ways"], task["others"]
         return task | {
             "method": way.method,
             "options": way.options,
@@ -95,6 +99,7 @@ _GPT: Final = Task(
     width=64,
     layers=2,
     context=64,
+    others=("powersgd", "sparseloco-5"),
 )
 TASKS: Final = {
     task.name: task
@@ -102,11 +107,22 @@ TASKS: Final = {
         _GPT,
         replace(
             _GPT,
+            name="gpt-0.14M-muon",
+            optimizer="muon",
+            ways=("one", "ddp", "p2psgd"),
+            others=("p2psgd-horizon", "p2psgd-own", "p2psgd-plain"),
+        ),
+        replace(
+            _GPT,
             name="gpt-0.5M",
             width=128,
             batches=3000,
             rates=(0.5e-3, 1e-3, 2e-3, 4e-3, 8e-3),
             nodes=(4, 8),
+            others=(
+                *("powersgd", "diloco-30", "sparseloco-5", "sparseloco-30"),
+                *("p2psgd-slow", "p2psgd-rounds-5", "p2psgd-rounds-15"),
+            ),
         ),
         replace(
             _GPT,
@@ -116,6 +132,7 @@ TASKS: Final = {
             batches=1000,
             rates=(0.25e-3, 0.5e-3, 1e-3, 2e-3),
             seeds=(1,),
+            others=(),
         ),
         Task(
             name="digits-cnn",
@@ -125,6 +142,7 @@ TASKS: Final = {
             batches=1800,
             rates=(0.01, 0.02, 0.04, 0.08, 0.16),
             nodes=(4, 8),
+            others=("powersgd",),
         ),
     )
 }
@@ -157,18 +175,27 @@ WAYS: Final = {
         ),
         Way(name="p2psgd", label="p2psgd", method="p2psgd"),
         Way(name="p2psgd-plain", label="p2psgd plain", method="p2psgd", options=PLAIN),
+        Way(name="p2psgd-own", label="p2psgd, no horizon", method="p2psgd", options={"run_horizon": False}),
+        Way(
+            name="p2psgd-horizon",
+            label="p2psgd, no own residual",
+            method="p2psgd",
+            options={"own_residual": False},
+        ),
         Way(name="p2psgd-3", label="p2psgd H=3", method="p2psgd", options={"local_steps": 3}),
         Way(name="p2psgd-15", label="p2psgd H=15", method="p2psgd", options={"local_steps": 15}),
         Way(name="p2psgd-slow", label="p2psgd, a slow node", method="p2psgd-slow"),
+        *(
+            Way(
+                name=f"p2psgd-rounds-{steps}",
+                label=f"p2psgd H={steps}, in rounds",
+                method="p2psgd",
+                options={"mode": "ring", "local_steps": steps},
+            )
+            for steps in (5, 15)
+        ),
     )
 }
-# Searched with the task's first number of nodes, and no more.
-OTHERS: Final = {
-    "gpt-0.14M": ("powersgd", "sparseloco-5"),
-    "gpt-0.5M": ("powersgd", "diloco-30", "sparseloco-5", "sparseloco-30", "p2psgd-slow"),
-    "digits-cnn": ("powersgd",),
-}
-MAIN: Final = ("one", "ddp", "diloco-10", "sparseloco-10", "p2psgd", "p2psgd-plain", "p2psgd-3", "p2psgd-15")
 
 
 def first_rates(task: str) -> tuple[float, ...]:
@@ -189,7 +216,9 @@ def _cases() -> list[Case]:
     """Return each case once, by task; of a task first all searches, then other seeds."""
     found = []
     for task in TASKS.values():
-        ways = [(way, nodes) for nodes in (1, *task.nodes) for way in MAIN if WAYS[way].alone == (nodes == 1)]
+        ways = [
+            (way, nodes) for nodes in (1, *task.nodes) for way in task.ways if WAYS[way].alone == (nodes == 1)
+        ]
         found += [case for way, nodes in ways for case in search(task.name, way, nodes)]
         found += [
             Case(task=task.name, way=way, nodes=nodes, seed=seed, rate=None)
@@ -197,7 +226,7 @@ def _cases() -> list[Case]:
             if seed != SEARCH_SEED
             for way, nodes in ways
         ]
-        for way in OTHERS.get(task.name, ()):
+        for way in task.others:
             found += search(task.name, way, task.nodes[0])
     return found
 

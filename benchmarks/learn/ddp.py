@@ -5,6 +5,7 @@ PowerSGD has one bucket: gloo mixes up its collectives if there are several.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,8 +18,8 @@ from benchmarks.learn.ways import Grouped, allreduce_bytes, weights_of
 class Ddp(Grouped):
     """Whole gradients."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
         self.net = torch.nn.parallel.DistributedDataParallel(model)
         self._steps = 0
 
@@ -34,8 +35,8 @@ class Ddp(Grouped):
 class PowerSgd(Grouped):
     """[Vogels et al. 2019] with error feedback and warm start, after some whole steps."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
         self.net = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=100)
         self._state = power.PowerSGDState(
             None,

@@ -7,6 +7,7 @@ inner optimizer's state stays where it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -22,8 +23,8 @@ OUTER_MOMENTUM: Final = 0.9
 class DiLoCo(Grouped):
     """Averages whole pseudo-gradients. A run whose steps do not divide by H ends with a shorter round."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
         self._weights = parameters_to_vector(model.parameters()).detach()  # of the round's begin
         self._momentum = torch.zeros_like(self._weights)
         self._rounds = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import p2psgd.torch
@@ -13,9 +14,9 @@ from benchmarks.learn.ways import Way
 class P2psgd(Way):
     """Updates go when they are ready; the daemon counts the bytes."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
-        self._link: Any = p2psgd.torch.attach(model, optimizer, **job.options)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
+        self._link: Any = p2psgd.torch.attach(model, optimizers, **job.options)
         self.rank, self.nodes, self.first = self._link.rank, self._link.world_size, self._link.steps
 
     @property
@@ -39,8 +40,8 @@ LAST_UPDATES_S: Final = 2.0  # of silence, after which all have ended
 class P2psgdBesideSlow(P2psgd):
     """The last node computes at a quarter of the speed; all go on until the run has used all batches."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
         self._began = time.monotonic()
 
     def progress(self, step: int) -> tuple[int, int]:

@@ -14,6 +14,8 @@ from benchmarks.learn.tables import main_table, search_table, verdicts
 PAGE: Final = Path("docs/explanation/learning.md")
 OPTIMIZERS: Final = {
     "adamw": "AdamW with betas 0.9 and 0.99 and weight decay 0.1",
+    "muon": "Muon with momentum 0.95 for the matrices of the layers (its updates scaled to those of AdamW),"
+    " and AdamW as above for the rest",
     "sgd": "SGD with momentum 0.9 and weight decay 0.0001",
 }
 BEGIN, END = "<!-- measured -->", "<!-- end of measured -->"

@@ -31,8 +31,8 @@ OUTER_RATE: Final = 1.0
 class SparseLoCo(Grouped):
     """Averages sparse, quantized pseudo-gradients. A run may end with a shorter round."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
         self._weights = parameters_to_vector(model.parameters()).detach()  # of the round's begin
         self._error = torch.zeros_like(self._weights)
         self._sizes = [each.numel() for each in model.parameters()]

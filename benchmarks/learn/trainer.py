@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -46,10 +45,10 @@ def main() -> None:
 def run(job: Job) -> None:
     """Train, and let the first node answer."""
     model, rows, test = training.load(job)
-    optimizer: Any = training.make_optimizer(job, model)
-    way = METHODS[job.method](job, model, optimizer)
+    optimizers = training.make_optimizers(job, model)
+    way = METHODS[job.method](job, model, optimizers)
     assert way.nodes == job.nodes, f"{way.nodes} nodes instead of {job.nodes}"
-    steps = training.train(job, way, model, optimizer, rows)
+    steps = training.train(job, way, model, optimizers, rows)
     learnt = way.finish()
     if way.rank == 0:
         loss, accuracy = training.evaluate(learnt, test)

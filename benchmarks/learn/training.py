@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -37,15 +38,28 @@ def load(job: Job) -> tuple[Any, Any, Any]:
             raise ValueError(f"there is no model {other!r}")
 
 
-def make_optimizer(job: Job, model: Any) -> Any:
-    """Return it with the betas and momentum of one machine."""
+def make_optimizers(job: Job, model: Any) -> list[Any]:
+    """Return them with the betas and momentum of one machine."""
     match job.optimizer:
         case "adamw":
-            return torch.optim.AdamW(model.parameters(), lr=job.rate, betas=(0.9, 0.99), weight_decay=0.1)
+            return [_adamw(job, model.parameters())]
+        case "muon":
+            layers = model.layers.layers.parameters()
+            matrices = {id(each): each for each in layers if each.dim() == 2}
+            others = [each for each in model.parameters() if id(each) not in matrices]
+            adjusted = {"adjust_lr_fn": "match_rms_adamw"}  # so that one rate does for both
+            return [
+                torch.optim.Muon(matrices.values(), lr=job.rate, weight_decay=0.1, **adjusted),
+                _adamw(job, others),
+            ]
         case "sgd":
-            return torch.optim.SGD(model.parameters(), lr=job.rate, momentum=0.9, weight_decay=1e-4)
+            return [torch.optim.SGD(model.parameters(), lr=job.rate, momentum=0.9, weight_decay=1e-4)]
         case other:
             raise ValueError(f"there is no optimizer {other!r}")
+
+
+def _adamw(job: Job, parameters: Any) -> Any:
+    return torch.optim.AdamW(parameters, lr=job.rate, betas=(0.9, 0.99), weight_decay=0.1)
 
 
 def factor(step: int, steps: int) -> float:
@@ -69,7 +83,7 @@ def order(job: Job, rows: int) -> Any:
     return drawn[:wanted].view(batches, job.batch)
 
 
-def train(job: Job, way: Way, model: Any, optimizer: Any, rows: Any) -> int:
+def train(job: Job, way: Way, model: Any, optimizers: Sequence[Any], rows: Any) -> int:
     """Make this node's steps, and return their number: in each, all nodes together take the next `nodes`
     batches.
     """
@@ -78,12 +92,14 @@ def train(job: Job, way: Way, model: Any, optimizer: Any, rows: Any) -> int:
         made, steps = way.progress(step)
         if made >= steps:
             return step
-        for group in optimizer.param_groups:
-            group["lr"] = job.rate * factor(made, steps)
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = job.rate * factor(made, steps)
+            optimizer.zero_grad()
         way.net(rows[batches[step * way.nodes + way.rank]]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         way.stepped(step + 1, last=step + 1 == steps)
     raise AssertionError
 

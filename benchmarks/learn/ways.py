@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ class Way:
     nodes = 1
     first = 0  # steps of this node that were made before
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        self.job, self.model, self.optimizer = job, model, optimizer
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        self.job, self.model, self.optimizers = job, model, optimizers
         self.net = model  # returns the loss of a batch
 
     @property
@@ -47,8 +48,8 @@ class Way:
 class Grouped(Way):
     """A member of a process group over gloo."""
 
-    def __init__(self, job: Job, model: Any, optimizer: Any) -> None:
-        super().__init__(job, model, optimizer)
+    def __init__(self, job: Job, model: Any, optimizers: Sequence[Any]) -> None:
+        super().__init__(job, model, optimizers)
         self.rank, self.nodes = torch.distributed.get_rank(), torch.distributed.get_world_size()
 
     def close(self) -> None:
