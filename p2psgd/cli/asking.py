@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 import p2psgd
-from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.base.formatting import counted, print_text, printable
+from p2psgd.base.errors import CheckpointError, ExitCode, UsageError
+from p2psgd.base.formatting import print_text, printable
 
 if TYPE_CHECKING:
     from p2psgd.ipc.client import ControlClient
@@ -175,8 +175,8 @@ def export(
 
     check_weights_name(file)
     with ControlClient(control_path(state)) as client:
-        weights, digest = export_weights(client, file)
-    print_text(f"{counted(weights, 'weight')} with digest {digest} written to {file}")
+        written = export_weights(client, file)
+    print_text(f"{written} written to {file}")
 
 
 def _client(state: Path | None) -> ControlClient:
@@ -231,11 +231,18 @@ def export_checkpoint(
     from p2psgd.cli.checkpoint_listing import open_store, read_whole
     from p2psgd.cli.weights_file import check_weights_name, write_weights
     from p2psgd.ipc.listener import default_state_directory
+    from p2psgd.node.recovery import unpack_trainer
     from p2psgd.wire.update import weights_of
 
     check_weights_name(file)
     found = read_whole(open_store(state or default_state_directory()), number)
     spec = found.spec
     values = weights_of(found.coordinates[: spec.weights], mode=spec.mode, quantum_log2=spec.quantum_log2)
-    weights = write_weights(file, values, tensors=spec.tensors)
-    print_text(f"{counted(weights, 'weight')} with digest {found.digest:016x} written to {file}")
+    script, trouble = None, ""
+    try:
+        trainer = unpack_trainer(found.trainer)
+        script = trainer.script if trainer else None
+    except CheckpointError as error:
+        trouble = f", without what the script kept: {error}"
+    written = write_weights(file, values, tensors=spec.tensors, digest=found.digest, script=script)
+    print_text(f"{written} written to {file}{trouble}")

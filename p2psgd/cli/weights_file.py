@@ -7,19 +7,21 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import UsageError
+from p2psgd.base.formatting import counted
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
 from p2psgd.ipc.run_proposal import Tensors
+from p2psgd.ipc.script_state import ALIAS, BUFFER, ScriptState, ScriptValue, read_state
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.storage.files import replacing
 from p2psgd.wire.update import weights_of
@@ -54,10 +56,19 @@ def refusing(trouble: str) -> Iterator[None]:
 
 
 # ----------------------------------------------------------------------------
-# A node's weights as a file that anything can read, .npz or safetensors: a float32 array for each tensor.
+# A node's weights as a file that anything can read, .npz or safetensors: a float32 array for each tensor, and
+# an array for each buffer of the model, if the node's script keeps any.
 
 
-Weights = dict[str, NDArray[np.float32]]
+Arrays = dict[str, NDArray[Any]]
+
+
+class Replica(NamedTuple):
+    """A copy of a daemon's replica: what it is, its int32 numbers, and what the node's script keeps."""
+
+    answer: ReplicaAnswer
+    coordinates: NDArray[np.int32]
+    script: ScriptState
 
 
 def check_weights_name(path: Path) -> None:
@@ -72,42 +83,87 @@ def check_weights_place(path: Path) -> None:
     check_output(path, "weights")
 
 
-def fetch_replica(client: ControlClient) -> tuple[ReplicaAnswer, NDArray[np.int32]]:
-    """Get a copy of a daemon's replica: what it is, and its int32 numbers."""
+def fetch_replica(client: ControlClient) -> Replica:
+    """Get a copy of a daemon's replica, and what its script keeps."""
     fields, descriptors = client.exchange(ReplicaRequest())
     try:
         answer = check_answer(ReplicaAnswer, fields)
-        if len(descriptors) != 1:
-            raise UsageError(f"the daemon sent {len(descriptors)} descriptors in place of one, its replica")
-        return answer, map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
+        if not 1 <= len(descriptors) <= 2:
+            raise UsageError(f"the daemon sent {len(descriptors)} descriptors with its replica, not 1 or 2")
+        coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
+        script = descriptors[1:]
+        return Replica(answer, coordinates, read_state(script[0]) if script else {})
     finally:
         close_descriptors(descriptors)
 
 
-def export_weights(client: ControlClient, path: Path) -> tuple[int, str]:
-    """Write the replica of the daemon that `client` is connected to; returns how many weights that were, and
-    the digest in hex.
+class Written(NamedTuple):
+    """Describes a file of weights: their number, the replica's digest in hex, and the number of buffers, which
+    the node's script kept at its step `steps`; None if it does not say.
+    """
+
+    weights: int
+    digest: str
+    buffers: int
+    steps: int | None
+
+    def __str__(self) -> str:
+        words = f"{counted(self.weights, 'weight')} with digest {self.digest}"
+        if self.buffers:
+            since = "" if self.steps is None else f" at step {self.steps:,}"
+            words += f" and {counted(self.buffers, 'buffer')} that this node's script kept{since}"
+        return words
+
+
+def export_weights(client: ControlClient, path: Path) -> Written:
+    """Write the replica of the daemon that `client` is connected to, and the buffers of its script.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    answer, coordinates = fetch_replica(client)
+    answer, coordinates, script = fetch_replica(client)
     values = weights_of(coordinates[: answer.weights], mode=answer.mode, quantum_log2=answer.quantum_log2)
-    return write_weights(path, values, tensors=answer.tensors), f"{answer.digest:016x}"
+    return write_weights(path, values, tensors=answer.tensors, digest=answer.digest, script=script)
 
 
-def write_weights(path: Path, values: NDArray[np.float32], *, tensors: Tensors) -> int:
-    """Write weights float32 (P,) by tensor, as `write_tensors` does; returns how many they are."""
-    weights, start = {}, 0
+def write_weights(
+    path: Path,
+    values: NDArray[np.float32],
+    *,
+    tensors: Tensors,
+    digest: int = 0,
+    script: Mapping[str, ScriptValue] | None = None,
+) -> Written:
+    """Write weights float32 (P,) by tensor, as `write_tensors` does, with the buffers that a script keeps."""
+    kept = script or {}
+    arrays: Arrays = {}
+    start = 0
     for name, shape in tensors:
         size = math.prod(shape)
-        weights[name] = values[start : start + size].reshape(shape)
+        arrays[name] = values[start : start + size].reshape(shape)
         start += size
-    write_tensors(path, weights)
-    return start
+    buffers = _buffers_of(kept, arrays)
+    arrays |= buffers
+    for name, value in kept.items():
+        if name.startswith(ALIAS) and isinstance(value, str) and value in arrays:
+            arrays.setdefault(name.removeprefix(ALIAS), arrays[value])
+    write_tensors(path, arrays)
+    steps = kept.get("steps")
+    return Written(start, f"{digest:016x}", len(buffers), steps if isinstance(steps, int) else None)
 
 
-def write_tensors(path: Path, weights: Weights) -> None:
-    """Write tensors by name, float32: as safetensors if `path` ends so, else as .npz.
+def _buffers_of(script: Mapping[str, ScriptValue], tensors: Arrays) -> Arrays:
+    """Return the buffers among what a script keeps, but for those that are named as a tensor is."""
+    return {
+        name.removeprefix(BUFFER): value
+        for name, value in script.items()
+        if name.startswith(BUFFER)
+        and isinstance(value, np.ndarray)
+        and name.removeprefix(BUFFER) not in tensors
+    }
+
+
+def write_tensors(path: Path, weights: Arrays) -> None:
+    """Write arrays by name: as safetensors if `path` ends so, else as .npz.
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
@@ -118,7 +174,7 @@ def write_tensors(path: Path, weights: Weights) -> None:
             _write_npz(file, weights)
 
 
-def _write_npz(file: BinaryIO, weights: Weights) -> None:
+def _write_npz(file: BinaryIO, weights: Arrays) -> None:
     """Write a .npz as numpy.savez does, which takes no array of the name `file`."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, values in weights.items():

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
 from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
+from p2psgd.client.alone import OwnDaemon, wants_alone
 from p2psgd.client.compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
 from p2psgd.data.shard_list import ShardList
@@ -26,7 +27,7 @@ from p2psgd.ipc.segments import sealed_copy
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 _HOW_TO_HAVE_ONE = (
     'run this script by `p2psgd local --trainer "python SCRIPT"`, or start `p2psgd node`, and where that has'
-    " --state DIR give this script P2PSGD_CONTROL=DIR"
+    " --state DIR give this script P2PSGD_CONTROL=DIR; P2PSGD_ALONE=1 lets it train without others"
 )
 
 
@@ -40,6 +41,7 @@ def attach(
     payload: str | None = None,
     shards: ShardList | None = None,
     control: str | Path | None = None,
+    alone: bool | None = None,
     timeout_s: float = 30.0,
     make_compute: MakeCompute = HostCompute,
 ) -> Link:
@@ -66,6 +68,8 @@ def attach(
         shards: The list of the data that the nodes share out, `p2psgd.data.Shards(...).list`. Default: none.
         control: The daemon's state directory or its socket. Default: $P2PSGD_CONTROL, else the default state
             directory.
+        alone: True to train without others: the script starts a daemon of its own, which ends with it. For
+            debuggers, notebooks and tests. Default: True if $P2PSGD_ALONE is 1.
         timeout_s: Seconds to wait for a daemon. Default: 30.
         make_compute: Where weights and residual are kept; `p2psgd.gpu.attach` passes its own. Default: host
             memory.
@@ -85,7 +89,7 @@ def attach(
                 link.send(-0.01 * gradient_at(link.weights), threshold=4000)
         ```
     """
-    path = control_path(control)
+    by_itself = wants_alone(alone, control)
     run, coordinates = None, None
     if initial is None and shards is not None:
         raise TrainerError(
@@ -105,11 +109,21 @@ def attach(
         request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)
     except ValidationError as error:
         raise TrainerError(f"attach: {describe_fault(error)}") from None
+    own = OwnDaemon() if by_itself else None
+    path = control_path(control if own is None else own.state)
     descriptors = [] if coordinates is None else [sealed_copy("p2psgd-initial", coordinates)]
     try:
-        return _attach_by(time.monotonic() + timeout_s, path, request, descriptors, make_compute)
+        link = _attach_by(
+            time.monotonic() + timeout_s, path, request, descriptors, make_compute=make_compute, own=own
+        )
+    except BaseException:
+        if own is not None:
+            own.close()
+        raise
     finally:
         close_descriptors(descriptors)
+    link.own_daemon = own
+    return link
 
 
 def _attach_by(
@@ -117,9 +131,11 @@ def _attach_by(
     path: Path,
     request: AttachRequest,
     descriptors: list[int],
+    *,
     make_compute: MakeCompute,
+    own: OwnDaemon | None,
 ) -> Link:
-    said = False
+    said = own is not None
     while True:
         left_s = deadline - time.monotonic()
         try:
@@ -135,6 +151,8 @@ def _attach_by(
                     )
                 return link
         except NoDaemon:
+            if own is not None:
+                own.check()
             if left_s <= 0:
                 raise TrainerError(f"no daemon answers at {path}: {_HOW_TO_HAVE_ONE}") from None
             if not said:

@@ -15,8 +15,8 @@ from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import StateRequest, close_descriptors
-from p2psgd.ipc.script_state import ScriptState, copy_state, pack_state, unpack_state
-from p2psgd.ipc.segments import map_sealed, sealed_copy
+from p2psgd.ipc.script_state import pack_state
+from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 
 MakeState = Callable[[], Mapping[str, Any]]
@@ -74,8 +74,3 @@ class Keeping:
         if self.make_state is None:
             return []
         return [sealed_copy("p2psgd-script", *pack_state(self.make_state()))]
-
-
-def read_kept(descriptor: int) -> ScriptState:
-    """Read the kept state from the memfd that the daemon hands over; everything in it is the caller's own."""
-    return copy_state(unpack_state(map_sealed(descriptor, "the script's state")))

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
+from p2psgd.client.alone import OwnDaemon
 from p2psgd.client.buckets import Given
-from p2psgd.client.checkpoint import Keeping, MakeState, read_kept
+from p2psgd.client.checkpoint import Keeping, MakeState
 from p2psgd.client.compute import HostCompute, MakeCompute, ResidualPass, cut_updates
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.shard_counts import ShardCounts
@@ -41,7 +42,7 @@ from p2psgd.ipc.protocol import (
     describe_fault,
 )
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX, Wakeup
-from p2psgd.ipc.script_state import pack_state
+from p2psgd.ipc.script_state import pack_state, read_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
@@ -97,7 +98,7 @@ class Link:
             replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
             memories += descriptors[7:own]
             script = descriptors[own:]
-            self.restored = read_kept(script[0]) if script else None
+            self.restored = read_state(script[0]) if script else None
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
             self._compute = make_compute(answer, self._memory)
             self._compute.copy_from(replica)
@@ -109,6 +110,7 @@ class Link:
         self._client = client
         self._keeping = Keeping(client, self._memory, self._compute)
         self._closed = False
+        self.own_daemon: OwnDaemon | None = None  # of a script that trains alone; ends with this link
         self._early = 0  # updates of peers that a send has applied already
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
         self._waiting = Waiting(client, self._memory, self._keeping)
@@ -135,6 +137,8 @@ class Link:
         self.residual_age = answer.residual_age
         self._rank = answer.rank
         self.peer_steps = dict(answer.peer_steps)
+        self._peer_sends: dict[int, tuple[int, float]] = {}  # since this trainer attached, and when the last
+        self._attached_at = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -354,6 +358,13 @@ class Link:
         False in ring mode, and while there is no peer.
         """
         return self._memory.links_busy
+
+    def update_interval_s(self, node: int) -> float | None:
+        """Return the mean seconds from one send of a peer to its next, since this trainer has attached; None
+        if it has sent nothing since then.
+        """
+        sends, last = self._peer_sends.get(node, (0, 0.0))
+        return (last - self._attached_at) / sends if sends else None
 
     # -- rounds
     #
@@ -664,6 +675,8 @@ class Link:
             close_descriptors(kept)
             self._client.close()
             self._memory.close()
+            if self.own_daemon is not None:
+                self.own_daemon.close()
 
     def _has_news(self) -> bool:
         """Return whether there is news; after an interruption there always is: all weights, whatever the
@@ -679,6 +692,8 @@ class Link:
 
     def _note_peer(self, node: int, steps: int) -> None:
         if node != self.node_id:  # an update of an earlier incarnation of this node is its own
+            if steps > self.peer_steps.get(node, 0):
+                self._peer_sends[node] = (self._peer_sends.get(node, (0, 0.0))[0] + 1, time.monotonic())
             self.peer_steps[node] = max(steps, self.peer_steps.get(node, 0))
 
     def _reload(self, *, differed_by: int | None = None) -> None:

@@ -37,6 +37,9 @@ ARRAYS: Final = (
 PLAIN: Final = {"an int": "int64", "a float": "float64", "a text": "uint8", "bytes": "uint8"}
 _LENGTH: Final = struct.Struct("<I")
 
+BUFFER: Final = "buffer:"  # then a name: an array that files of weights have as well, under that name
+ALIAS: Final = "alias:"  # then a name: a text, the tensor or buffer that files of weights have a second time
+
 ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview
 ScriptState = dict[str, ScriptValue]
 Side = Annotated[int, Field(ge=0, le=STATE_BYTES_MAX)]
@@ -105,8 +108,9 @@ def unpack_state(contents: NDArray[np.uint8]) -> ScriptState:
     return state
 
 
-def copy_state(state: ScriptState) -> ScriptState:
-    """Return a copy of the state with arrays and bytes of its own."""
+def read_state(descriptor: int) -> ScriptState:
+    """Read a state from the memfd that the daemon hands over; everything in it is the caller's own."""
+    state = unpack_state(map_sealed(descriptor, "the script's state"))
     return {name: _copy(value) for name, value in state.items()}
 
 

@@ -201,7 +201,7 @@ class ControlServer:
             "tensors": pack_tensors(run.tensors),
             "digest": self._host.replica_digest(),
         }
-        self.session.send_replica(connection, answer)
+        self.session.send_replica(connection, answer, self.session.script.descriptors)
 
     def _attach(self, connection: Connection, request: AttachRequest, descriptors: list[int]) -> None:
         if request.version != VERSION:

@@ -9,7 +9,7 @@ from typing import Any
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import check_steps
 from p2psgd.torch.arrays import arrays_of
-from p2psgd.torch.checkpoint import Kept
+from p2psgd.torch.checkpoint import Kept, check_kept
 from p2psgd.torch.model_link import ModelLink, knows_rank
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy, describe_part
@@ -71,10 +71,10 @@ def attach(
 
     Example:
         ```python
-        link = p2psgd.torch.attach(model, optimizer, keep=[scheduler])
+        link = p2psgd.torch.attach(model, optimizer)
         loader = DataLoader(dataset, batch_size=32, sampler=link.sampler(dataset))
-        ...  # the training loop of the script
-        link.close()
+        for epoch in link.epochs(20, loader):  # in place of range(20)
+            ...  # the training loop of the script
         ```
     """
     optimizers = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
@@ -89,11 +89,7 @@ def attach(
         check_steps("local_steps", local_steps)
     if not isinstance(keep, Sequence):
         raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
-    for each in keep:
-        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
-            raise TrainerError(
-                f"keep holds a {type(each).__name__}, which has no state_dict() and load_state_dict()"
-            )
+    check_kept(keep)
     if local_steps is None and options.get("shards") is not None:
         local_steps = 1
     if local_steps != 1 and options.get("shards") is not None:
@@ -121,7 +117,7 @@ def attach(
             shrinks=not own_residual,
             xp=arrays.xp,
         )
-        kept = Kept(link, model, optimizers, steps, others=keep)
+        kept = Kept(link, model, optimizers, steps)
         return ModelLink(
             link,
             model,
@@ -130,6 +126,7 @@ def attach(
             arrays=arrays,
             steps=steps,
             kept=kept,
+            keep=keep,
             own_residual=own_residual,
             run_horizon=run_horizon,
             policy=SendPolicy(

@@ -1,5 +1,8 @@
 """Keep the state of a PyTorch script with its node's checkpoints: the optimizer's state, the model's buffers,
 and further objects that the script names. The weights are in the replica.
+
+Buffers are kept by name, and so are the second names of tied parameters, so that `p2psgd export` has all that
+`load_state_dict` wants.
 """
 
 from __future__ import annotations
@@ -15,12 +18,19 @@ import torch
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
-from p2psgd.ipc.script_state import STATE_BYTES_MAX
+from p2psgd.ipc.script_state import ALIAS, BUFFER, STATE_BYTES_MAX, VALUES_MAX
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.step_size import Steps
 
 KEPT_BY = "p2psgd.torch, 4"  # whose state it is, and its version
 HEADERS_BYTES = 1 << 24  # so much less than a link keeps, for names and the like
+OTHER_BUFFERS = "other buffers"  # without an array of their own
+BUFFERS_MAX, ALIASES_MAX = VALUES_MAX // 2, VALUES_MAX // 4
+NAME_MAX = 190  # with the word before it, less than a kept value's name may have
+ARRAY_TYPES = {  # that numpy has too
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.float32, torch.float64),
+}
 
 
 class Kept:
@@ -32,26 +42,26 @@ class Kept:
         model: Any,
         optimizers: Sequence[Any],
         steps: Steps,
-        *,
-        others: Sequence[Any],
     ) -> None:
         self._link, self._model, self._optimizers, self._steps = link, model, optimizers, steps
-        self._others = others
-        self._kinds = ", ".join(type(each).__name__ for each in (*optimizers, *others))
+        self._others: list[Any] = []
+        self._begun = link.steps
         self._said = False
 
     def make(self) -> dict[str, Any]:
         """Return the state after the last step, for Link.keep()."""
         state = {
             "by": KEPT_BY,
-            "kinds": self._kinds,
+            "kinds": _listed_kinds(self._optimizers),
             "steps": self._link.steps,
             "rates": np.array(self._steps.rates, np.float64),
-            "buffers": _saved(_buffers(self._model)),
+            "other kinds": _listed_kinds(self._others),
             "others": _saved([each.state_dict() for each in self._others]),
+            **_packed_buffers(self._model),
+            **_aliases(self._model),
         }
         optimizers = [each.state_dict() for each in self._optimizers]
-        size = sum(part.nbytes for part in state.values() if isinstance(part, memoryview))
+        size = sum(part.nbytes for part in state.values() if isinstance(part, memoryview | np.ndarray))
         size += sum(map(_size, optimizers))
         if size <= STATE_BYTES_MAX - HEADERS_BYTES:
             return state | {"optimizers": _saved(optimizers)}
@@ -72,20 +82,68 @@ class Kept:
         same = kept["steps"] == self._link.steps
         self._steps.restore(kept["rates"].tolist() if same else ())
         try:
-            if kept["kinds"] != self._kinds:  # many would take what is another's, and fail later
-                raise ValueError(f"it is of {kept['kinds']}, and here are {self._kinds}")
-            if "optimizers" in kept:
-                for optimizer, state in zip(self._optimizers, _loaded(kept["optimizers"]), strict=True):
-                    optimizer.load_state_dict(state)
-            _copy_buffers(self._model, _loaded(kept["buffers"]))
-            for each, state in zip(self._others, _loaded(kept["others"]), strict=True):
+            self._restore_optimizers(kept)
+            _copy_buffers(self._model, _unpacked_buffers(kept))
+        except FITS_NOT as error:
+            raise _unfit(error) from None
+
+    def add(self, others: Sequence[Any]) -> None:
+        """Keep these objects as well, from now on, and give each the state that was kept of it, if any.
+
+        TrainerError if one has no state, or the state does not fit.
+        """
+        check_kept(others)
+        kept: Named | None = self._link.restored
+        begin = len(self._others)
+        self._others += others
+        if kept is None or kept.get("by") != KEPT_BY:
+            return
+        kinds = [kind for kind in kept["other kinds"].split(", ") if kind][begin:]
+        try:
+            for each, kind, state in zip(others, kinds, _loaded(kept["others"])[begin:], strict=False):
+                _check_kinds(kind, [each])
                 each.load_state_dict(state)
-        except (ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
-            first = str(error).partition("\n")[0]
+            if self._link.steps == self._begun:
+                self._restore_optimizers(kept)  # a scheduler that was made since then has set them back
+        except FITS_NOT as error:
+            raise _unfit(error) from None
+
+    def _restore_optimizers(self, kept: Named) -> None:
+        _check_kinds(kept["kinds"], self._optimizers)
+        if "optimizers" in kept:
+            for optimizer, state in zip(self._optimizers, _loaded(kept["optimizers"]), strict=True):
+                optimizer.load_state_dict(state)
+
+
+def check_kept(others: Sequence[Any]) -> None:
+    """Raise TrainerError if one of these objects has no state."""
+    for each in others:
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
             raise TrainerError(
-                f"what this node has kept of its script does not fit the script ({first:.200}): give it the"
-                " optimizer, buffers and keep of before, or start its node with another --state"
-            ) from None
+                f"keep holds a {type(each).__name__}, which has no state_dict() and load_state_dict()"
+            )
+
+
+FITS_NOT = (ValueError, RuntimeError, KeyError, pickle.UnpicklingError)
+
+
+def _unfit(error: Exception) -> TrainerError:
+    first = str(error).partition("\n")[0]
+    return TrainerError(
+        f"what this node has kept of its script does not fit the script ({first:.200}): give it the"
+        " optimizer, buffers and keep of before, or start its node with another --state"
+    )
+
+
+def _check_kinds(kept: str, objects: Sequence[Any]) -> None:
+    """Raise ValueError if the state is of other classes: many would take it, and fail later."""
+    here = _listed_kinds(objects)
+    if kept != here:
+        raise ValueError(f"it is of {kept or 'nothing'}, and here are {here}")
+
+
+def _listed_kinds(objects: Sequence[Any]) -> str:
+    return ", ".join(type(each).__name__ for each in objects)
 
 
 def _saved(value: Any) -> memoryview:
@@ -113,10 +171,39 @@ def _loaded(saved: Any) -> Any:
     return torch.load(io.BytesIO(saved), map_location="cpu", weights_only=True)
 
 
+def _packed_buffers(model: Any) -> dict[str, Any]:
+    """Return the buffers as values that a node keeps: an array by name of each that has one, and the others
+    in one value.
+    """
+    packed: dict[str, Any] = {}
+    others = _buffers(model)
+    for name, buffer in list(others.items())[:BUFFERS_MAX]:
+        if len(name) <= NAME_MAX and buffer.dtype in ARRAY_TYPES and buffer.layout == torch.strided:
+            packed[BUFFER + name] = others.pop(name).detach().cpu().numpy()
+    return packed | {OTHER_BUFFERS: _saved(others)}
+
+
+def _unpacked_buffers(kept: Named) -> dict[str, Any]:
+    arrays = {name.removeprefix(BUFFER): each for name, each in kept.items() if name.startswith(BUFFER)}
+    others: dict[str, Any] = _loaded(kept[OTHER_BUFFERS])
+    return others | {name: torch.as_tensor(each) for name, each in arrays.items()}
+
+
+def _aliases(model: Any) -> dict[str, str]:
+    """Return the second names of tied parameters, each with the first one."""
+    first: dict[int, str] = {}
+    found = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        known = first.setdefault(id(parameter), name)
+        if known != name and len(name) <= NAME_MAX:
+            found[ALIAS + name] = known
+    return dict(list(found.items())[:ALIASES_MAX])
+
+
 def _copy_buffers(model: Any, kept: Named) -> None:
     buffers = _buffers(model)
     if buffers.keys() != kept.keys():
-        raise ValueError(f"its buffers are {', '.join(buffers)} and were {', '.join(kept)}")
+        raise ValueError(f"its buffers are {', '.join(buffers)} and were {', '.join(sorted(kept))}")
     for name, buffer in buffers.items():
         if buffer.shape != kept[name].shape:
             raise ValueError(f"buffer {name} was {tuple(kept[name].shape)}, and is {tuple(buffer.shape)}")

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DistributedSampler
 
 from p2psgd.base.errors import DaemonLost, TrainerError
+from p2psgd.base.formatting import counted
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
+from p2psgd.torch.epochs import Epochs, NodeSampler
 from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
 from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy
 from p2psgd.torch.step_size import Steps
+
+# After a node's last step: how long peers may send nothing before they are taken to have ended.
+SILENCE_MIN_S: Final = 5.0
+SILENCE_MAX_S: Final = 600.0
+INTERVALS_OF_SILENCE: Final = 4  # from one update of a peer to its next
+TURN_S: Final = 0.5  # from one look at that to the next
+SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
 
 # ----------------------------------------------------------------------------
 # The node's link as a script may use it whose optimiser's steps call `receive` and `send`.
@@ -55,7 +64,10 @@ class LinkOfModel:
 
     def keep(self, *arguments: object) -> NoReturn:
         """Refuse the call: raises TrainerError."""
-        raise TrainerError("what is to be kept beside the model is given to p2psgd.torch.attach(keep=[...])")
+        raise TrainerError(
+            "what is to be kept beside the model is given to p2psgd.torch.attach(keep=[...]), or to keep() of"
+            " what it has returned"
+        )
 
 
 # ----------------------------------------------------------------------------
@@ -80,8 +92,10 @@ class ModelLink:
 
     Example:
         ```python
-        with p2psgd.torch.attach(model, optimizer) as link:
-            for x, y in DataLoader(dataset, batch_size=32, sampler=link.sampler(dataset)):
+        link = p2psgd.torch.attach(model, optimizer)
+        loader = DataLoader(dataset, batch_size=32, sampler=link.sampler(dataset))
+        for epoch in link.epochs(20, loader):
+            for x, y in loader:
                 optimizer.zero_grad()
                 loss_function(model(x), y).backward()
                 optimizer.step()
@@ -98,12 +112,14 @@ class ModelLink:
         arrays: Arrays,
         steps: Steps,
         kept: Kept,
+        keep: Sequence[Any],
         own_residual: bool,
         run_horizon: bool,
         policy: SendPolicy,
     ) -> None:
         self._link, self._policy = link, policy
         self._ended = False
+        self._waited_at = -1  # steps: once is enough
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
         self._optimizers = optimizers
@@ -121,7 +137,8 @@ class ModelLink:
         self._pace = Pace(expected_nodes(link))
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
-        self._restore(kept)
+        self._kept = kept
+        self._restore(kept, keep)
         flat, change = parameters.lay_out()
         self._masters = parameters.masters
         self._flat = arrays.view(flat)
@@ -154,12 +171,14 @@ class ModelLink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            self.close()
+            return
         self._remove_hooks()
         try:
-            self._end_at_replica(sends=kind is None)
-        except Exception:
-            if kind is None:  # else the script's own error is what counts, such as that of a device
-                raise
+            self._end_at_replica(sends=False)
+        except Exception:  # the script's own error is what counts, such as that of a device
+            pass
         finally:
             self._link.__exit__(kind, error, trace)
             self._cast_states(self._masters)  # for steps without p2psgd
@@ -219,6 +238,8 @@ class ModelLink:
     def sampler(self, dataset: Any, **options: Any) -> Any:
         """Return a `torch.utils.data.DistributedSampler` for this node's part of a dataset.
 
+        It ends early once the daemon asks this script to end.
+
         Args:
             dataset: The dataset, the same on all nodes.
             **options: Options of `DistributedSampler`, such as `shuffle` and `seed`.
@@ -226,7 +247,78 @@ class ModelLink:
         Raises:
             TrainerError: the node does not know its rank.
         """
-        return DistributedSampler(dataset, num_replicas=self.world_size, rank=self.rank, **options)
+        sampler = NodeSampler(dataset, num_replicas=self.world_size, rank=self.rank, **options)
+        sampler.stopping = lambda: not self._ended and self.stopping
+        return sampler
+
+    def epochs(
+        self,
+        count: int,
+        loader: Any,
+        *,
+        step_scheduler: Any = None,
+        epoch_scheduler: Any = None,
+        accumulate: int = 1,
+    ) -> Iterator[int]:
+        """Go through the epochs of a training, and close the link after the last one.
+
+        A script that is started again goes on where its node was: with the same epoch, without the batches
+        that were used, and with its schedulers at that step. It takes the place of `range(count)`, and
+        `loader` has a sampler of this link's.
+
+        Args:
+            count: The number of epochs.
+            loader: The `torch.utils.data.DataLoader` that the loop goes through in each.
+            step_scheduler: A scheduler, or a list of them, that the script steps after each step of the
+                optimizer. It is kept as by `keep`. Default: none.
+            epoch_scheduler: The same of those that are stepped after each epoch. Default: none.
+            accumulate: The number of batches whose gradients add up before a step. Default: 1.
+
+        Returns:
+            An iterator over the numbers of the epochs that are left, counted from 0. It ends early once the
+            daemon asks this script to end. A loop that is left by `break` must be followed by `close()`.
+
+        Raises:
+            TrainerError: an argument is of another kind, or the kept state of a scheduler does not fit it.
+
+        Example:
+            ```python
+            loader = DataLoader(dataset, batch_size=32, sampler=link.sampler(dataset))
+            scheduler = OneCycleLR(optimizer, max_lr=0.1, total_steps=20 * len(loader))
+            for epoch in link.epochs(20, loader, step_scheduler=scheduler):
+                ...
+            ```
+        """
+        epochs = Epochs(
+            count,
+            loader,
+            step_scheduler=step_scheduler,
+            epoch_scheduler=epoch_scheduler,
+            accumulate=accumulate,
+        )
+        self.keep(*epochs.step_schedulers, *epochs.epoch_schedulers)
+        epochs.catch_up(self.steps)
+        return self._run(epochs)
+
+    def _run(self, epochs: Epochs) -> Iterator[int]:
+        for epoch in epochs.run(self.steps):
+            if self.stopping:
+                break
+            yield epoch
+        self.close(finished=not self.stopping)
+
+    def keep(self, *objects: Any) -> None:
+        """Keep further objects with the node's checkpoints, such as a scheduler that needs the loader; in a
+        script that was started again they get their state back at once.
+
+        Args:
+            *objects: Each has `state_dict()` and `load_state_dict()`. They are given in the same order each
+                time.
+
+        Raises:
+            TrainerError: an object has no state, or what was kept does not fit it.
+        """
+        self._kept.add(objects)
 
     def skip(self) -> None:
         """Take part without a gradient, as after a `GradScaler` has skipped a step.
@@ -255,16 +347,16 @@ class ModelLink:
             self._link.skip()
         self._follow()
 
-    def wait_for_peers(self, steps: int | None = None, *, silence_s: float = 5.0) -> bool:
+    def wait_for_peers(self, steps: int | None = None, *, silence_s: float | None = None) -> bool:
         """Send what is left, and follow the peers until each of them has made as many steps as this node.
 
-        Call it after the last step: the model that `close` leaves then has the whole training of all nodes.
-        In a ring all nodes have made equally many steps anyway.
+        `close` does so at the end of the training. In a ring all nodes have made equally many steps anyway.
 
         Args:
             steps: The number of steps to wait for. Default: those of this node.
             silence_s: The seconds without an update after which the others are taken to have ended, or to
-                have failed. Default: 5.
+                have failed. Default: 5, or four times as long as the slowest of them has taken from one
+                update to the next on average, if that is longer; at most 600.
 
         Returns:
             True if all peers have made the steps; False if nothing came for `silence_s`, or the daemon asks
@@ -280,33 +372,64 @@ class ModelLink:
             self._send_changes()
         self._follow()
         wanted = self.steps if steps is None else steps
-        while not link.mode.ring and min(link.peer_steps.values(), default=wanted) < wanted:
-            if link.stopping or not link.wait(silence_s):
-                return False
-            self._follow()
+        self._waited_at = self.steps
+        if link.mode.ring:
+            return True
+        began = last = time.monotonic()
+        said = False
+        try:
+            while behind := [node for node, made in link.peer_steps.items() if made < wanted]:
+                limit_s = silence_limit_s(link, behind) if silence_s is None else silence_s
+                now = time.monotonic()
+                if link.stopping or now - last >= limit_s:
+                    return False
+                if not said and now - began > SAID_AFTER_S:
+                    said = True
+                    words = f"the last steps of {counted(len(behind), 'peer')}"
+                    print(
+                        f"p2psgd: waiting for {words}, or until nothing has come for {limit_s:.0f} s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                    self.report(waits=words)
+                if link.wait(min(limit_s, TURN_S)):
+                    self._follow()
+                    last = time.monotonic()
+        finally:
+            if said:
+                self.report(waits="")
         return True
 
     def close(self, finished: bool = True) -> None:
         """End the training; the model gets the weights of the replica, which all nodes share, and the
         optimizer is an ordinary one again.
 
+        If the training is complete it waits for the last steps of the peers first, as `wait_for_peers` does,
+        so that all nodes leave with the same weights. Save the model after that, on the node with rank 0.
+
         Args:
             finished: True if the training is complete; False if this script should be started again. Default:
                 True. A second call does nothing.
         """
-        self._remove_hooks()
         try:
-            self._end_at_replica()
+            if finished and not self._ended and self._waited_at != self.steps:
+                with contextlib.suppress(DaemonLost):
+                    self.wait_for_peers()
         finally:
-            self._link.close(finished)
-            self._cast_states(self._masters)  # for steps without p2psgd
+            self._remove_hooks()
+            try:
+                self._end_at_replica()
+            finally:
+                self._link.close(finished)
+                self._cast_states(self._masters)  # for steps without p2psgd
 
-    def _restore(self, kept: Kept) -> None:
+    def _restore(self, kept: Kept, keep: Sequence[Any]) -> None:
         """Continue from the state that an earlier start kept, with the optimizer's state in float32."""
         masters = Masters.copied(self._parameters.named.values())  # those of the run need another place
         masters.widen()
         try:
             kept.restore()
+            kept.add(keep)
             self._cast_states(masters)
         finally:
             masters.narrow()
@@ -521,6 +644,13 @@ class ModelLink:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+def silence_limit_s(link: Link, peers: Iterable[int]) -> float:
+    """Return after how many seconds without an update these peers are taken to have ended."""
+    known = [link.update_interval_s(peer) for peer in peers]
+    slowest_s = max((each for each in known if each is not None), default=0.0)
+    return min(max(SILENCE_MIN_S, INTERVALS_OF_SILENCE * slowest_s), SILENCE_MAX_S)
 
 
 def knows_rank(link: Link) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +33,7 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
             link.send(delta, threshold=2**19)
             until(lambda: (daemons[0].status() or {})["updates"]["sent"] == 1, "the update is applied")
         with ControlClient(control_path(tmp_path / "node")) as client:
-            assert export_weights(client, tmp_path / "weights.npz")[0] == 10
+            assert export_weights(client, tmp_path / "weights.npz").weights == 10
             with pytest.raises(UsageError, match="cannot be written to"):
                 export_weights(client, tmp_path / "absent" / "weights.npz")
     with np.load(tmp_path / "weights.npz") as exported:
@@ -38,6 +41,42 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
         assert (exported["a"] == 0.5).all()
         assert exported["b"].tolist() == [0.0, 0.5, 0.0, 0.0]
     assert sorted(path.name for path in tmp_path.glob("*weights*")) == ["weights.npz"]
+
+
+def test_buffers_and_second_names_that_a_script_keeps_are_exported_from_a_node_and_from_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "node"
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("")
+    (port,) = free_ports(1)
+    kept = {
+        "steps": 7,
+        "buffer:norm.mean": np.array([1.5, 2.5], np.float64),
+        "buffer:norm.count": np.array(3, np.int64),
+        "buffer:a": np.zeros(3),  # a tensor has that name
+        "alias:tied": "a",
+        "alias:lost": "nothing",
+        "alias:odd": 4,
+        "other": np.ones(5),
+    }
+    written = "10 weights with digest [0-9a-f]{16} and 2 buffers that this node's script kept at step 7"
+    with all_stopped([Daemon(state, "--peers", str(hosts), "--listen", f"127.0.0.1:{port}")]) as daemons:
+        with p2psgd.attach({"a": np.full((2, 3), 0.5), "b": np.zeros(4)}, control=state) as link:
+            link.keep(lambda: kept)
+        with ControlClient(control_path(state)) as client:
+            assert re.fullmatch(written, str(export_weights(client, tmp_path / "running.npz")))
+        daemons[0].stop()
+    stopped = tmp_path / "stopped.safetensors"
+    command = [sys.executable, "-m", "p2psgd", "checkpoint", "export", str(stopped), "--state", str(state)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert re.fullmatch(f"{written} written to {stopped}\n", done.stdout)
+    for arrays in (dict(np.load(tmp_path / "running.npz")), safetensors.numpy.load_file(stopped)):
+        assert sorted(arrays) == ["a", "b", "norm.count", "norm.mean", "tied"]
+        assert (arrays["a"] == 0.5).all()
+        assert (arrays["tied"] == arrays["a"]).all()
+        assert arrays["norm.mean"].tolist() == [1.5, 2.5]
+        assert int(arrays["norm.count"]) == 3
 
 
 def test_a_model_of_5000_tensors_trains_on_two_nodes_restarts_and_is_exported(tmp_path: Path) -> None:
@@ -67,7 +106,7 @@ def test_a_model_of_5000_tensors_trains_on_two_nodes_restarts_and_is_exported(tm
             assert link.steps == 1
             assert link.tensors[names[8]].tolist() == [[8 / 8192], [1 + 8 / 8192]]
         with ControlClient(control_path(places[1])) as client:
-            assert export_weights(client, tmp_path / "weights.safetensors")[0] == 10_000
+            assert export_weights(client, tmp_path / "weights.safetensors").weights == 10_000
     exported = safetensors.numpy.load_file(tmp_path / "weights.safetensors")
     assert set(exported) == set(names)
     assert exported[names[4999]].tolist() == [[4999 / 8192], [1 + 4999 / 8192]]

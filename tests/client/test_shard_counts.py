@@ -143,7 +143,7 @@ def test_an_export_leaves_the_counts_out(two: Two, tmp_path: Path) -> None:
     link.send(ONES, 8)
     daemon.take_all()
     with ControlClient(daemon.path) as client:
-        assert export_weights(client, tmp_path / "w.npz")[0] == 10
+        assert export_weights(client, tmp_path / "w.npz").weights == 10
     with np.load(tmp_path / "w.npz") as weights:
         assert set(weights) == {"in", "out"}
         np.testing.assert_array_equal(weights["in"], link.tensors["in"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import Any
 
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import script_state
-from p2psgd.ipc.script_state import ARRAYS, copy_state, pack_state, unpack_state
+from p2psgd.ipc.script_state import ARRAYS, pack_state, read_state, unpack_state
+from p2psgd.ipc.segments import sealed_copy
 from tests.ipc.daemons import PATIENT
 
 
@@ -46,7 +48,9 @@ def test_every_kind_of_value_comes_back_as_it_was() -> None:
         "sliced": np.arange(10, dtype=np.int32)[::3],
         "foreign": np.arange(3, dtype=">i4"),
     }
-    found = copy_state(unpack_state(packed(state)))
+    memory = sealed_copy("state", *pack_state(state))
+    found = read_state(memory)
+    os.close(memory)
     assert list(found) == list(state)
     for name, value in state.items():
         back = found[name]

@@ -26,10 +26,18 @@ EXAMPLES: Final = Path(__file__).parents[2] / "examples" / "torch"
 
 
 def accuracy_of(weights: Path) -> float:
-    """Of the example's model with these weights (.npz), on the test samples."""
+    """Of the example's model with these weights and buffers (.npz), on the test samples."""
     torch: Any = importlib.import_module("torch")
-    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    model.load_state_dict({name: torch.from_numpy(values) for name, values in np.load(weights).items()})
+    return accuracy_with({name: torch.from_numpy(values) for name, values in np.load(weights).items()})
+
+
+def accuracy_with(state: dict[str, Any]) -> float:
+    """Of the example's model with this state_dict."""
+    torch: Any = importlib.import_module("torch")
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 10))
+    model.load_state_dict(state)
+    model.eval()
     digits = np.load(DATASETS / "digits.npz")
     with torch.no_grad():
         answers = model(torch.from_numpy(digits["x_test"])).argmax(1).numpy()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -215,3 +217,46 @@ def test_a_trainer_whose_steps_only_add_up_notices_that_the_daemon_is_gone(daemo
     with pytest.raises(DaemonLost):
         make_steps(model, optimizer, 3)
     link.close()
+
+
+def test_closing_waits_once_and_as_long_as_the_slowest_peer_takes(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module("p2psgd.torch.model_link")
+    monkeypatch.setattr(module, "SILENCE_MIN_S", 0.5)
+    monkeypatch.setattr(module, "SAID_AFTER_S", 0.1)
+    model = make_model()
+    optimizer = sgd(model)
+    link = p2psgd_torch.attach(model, optimizer, control=daemon.path)
+    make_steps(model, optimizer, 4)
+    assert link.link.update_interval_s(7) is None
+    for number in (1, 2):
+        time.sleep(0.5)
+        peer_makes(daemon, number, sequence=number)
+        assert link.link.receive()
+    interval_s = link.link.update_interval_s(7)
+    assert interval_s >= 0.5
+    assert module.silence_limit_s(link.link, [7]) == pytest.approx(4 * interval_s)
+    assert module.silence_limit_s(link.link, [8]) == 0.5
+    begun = time.monotonic()
+    link.close()
+    assert time.monotonic() - begun >= 4 * interval_s
+    assert "waiting for the last steps of 1 peer, or until nothing has come for" in capsys.readouterr().err
+    np.testing.assert_array_equal(flat(model), daemon.weights())
+
+
+def test_an_error_of_the_script_waits_for_nobody(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("p2psgd.torch.model_link"), "SILENCE_MIN_S", DEADLINE_S)
+    model = make_model()
+    optimizer = sgd(model)
+
+    def fail() -> None:
+        with p2psgd_torch.attach(model, optimizer, control=daemon.path):
+            make_steps(model, optimizer, 2)
+            peer_makes(daemon, 1)
+            raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        fail()
+    another = make_model()
+    p2psgd_torch.attach(another, sgd(another), control=daemon.path).close(finished=False)

@@ -103,7 +103,7 @@ def fetch_compression(daemon: LocalDaemon) -> Compression | None:
 def copy_replica(daemon: LocalDaemon) -> NodeReplica:
     """Get a copy of a node's replica; raises P2psgdError when the daemon is gone or gives something else."""
     with ControlClient(control_path(daemon.directory)) as client:
-        answer, coordinates = fetch_replica(client)
+        answer, coordinates, _ = fetch_replica(client)
     return NodeReplica(
         daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates, answer.weights
     )
