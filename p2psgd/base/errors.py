@@ -26,11 +26,17 @@ class ExitCode(enum.IntEnum):
     FAILED = 1  # the run ended, but not as promised (replicas differ, a node was lost)
     USAGE = 64
     DATA = 65
+    TRAINER = 69  # the training script failed, and would again
     INTERNAL = 70
     TEMPORARY = 75
     PERMISSION = 77
     CONFIGURATION = 78
 
+
+# A person must act before another start can help; `p2psgd.service` does not retry these.
+FINAL: Final = frozenset(
+    {ExitCode.USAGE, ExitCode.DATA, ExitCode.TRAINER, ExitCode.PERMISSION, ExitCode.CONFIGURATION}
+)
 
 # A disk that is full or fails for a moment, memory or descriptors that are short: to try again may help.
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})

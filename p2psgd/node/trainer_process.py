@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import logging
 import os
+import re
 import shlex
 import signal
 import time
@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from p2psgd.base.aio import raise_failure
-from p2psgd.base.errors import STORE, ExitCode, UsageError, words_of
+from p2psgd.base.errors import FINAL, STORE, ExitCode, UsageError, words_of
+from p2psgd.node.trainer_output import TrainerOutput, last_words
 
 # ----------------------------------------------------------------------------
 # Crashes of a trainer, counted: when it is started again, and when that is not worth another try.
@@ -22,13 +23,13 @@ from p2psgd.base.errors import STORE, ExitCode, UsageError, words_of
 
 FIRST_DELAY_S: Final = 1.0  # before a crashed trainer is started again; doubled by every crash,
 DELAY_MAX_S: Final = 60.0  # up to this,
-STEADY_S: Final = 30.0  # unless it had run for so long
-CRASHES_MAX: Final = 10  # in a row, without a mini-batch, or of the same kind and sooner than STEADY_S
-ABSENT_CRASHES_MAX: Final = 4  # in a row with the same words, while no trainer has ever attached,
-QUICK_S: Final = 2.0  # of lives that were shorter than this: it is the command that is wrong
+STEADY_S: Final = 30.0  # unless it had trained for so long, from its first mini-batch on
+ALIKE_MAX: Final = 2  # exits in a row with the same code and words, and less training than that in between;
+CRASHES_MAX: Final = 10  # in a row of any kind, without as much; after signals, without a mini-batch
 MISSING: Final = "ModuleNotFoundError: "  # how Python begins the last line of a script that lacks a package
 REFUSED: Final = f"{UsageError.__module__}.{UsageError.__qualname__}: "  # the same of what p2psgd refuses
-FINAL: Final = frozenset({ExitCode.USAGE, ExitCode.DATA, ExitCode.PERMISSION, ExitCode.CONFIGURATION})
+NOT_RUN: Final = frozenset({2, 126, 127})  # wrong usage, or no such script; a shell cannot execute or find it
+_NUMBERS: Final = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class Crashes:
@@ -36,51 +37,66 @@ class Crashes:
 
     def __init__(self) -> None:
         self.words = ""
+        self._code = 0
+        self._like = ""  # the words without their numbers
         self._in_a_row = 0
         self._alike = 0
         self._delay_s = FIRST_DELAY_S
 
-    def count(self, code: int, last_line: str, *, lived_s: float, progressed: bool) -> float:
-        """Count a crash, and return the seconds until the restart. The process ran for `lived_s`, and has
-        `progressed` if there was a mini-batch. `code` as asyncio has it: negative for a signal.
+    def count(self, code: int, reason: str, *, trained_s: float | None) -> float:
+        """Count a crash, and return the seconds until the restart. The process had trained for `trained_s`
+        since its first mini-batch; None if there was none. `code` as asyncio has it: negative for a signal.
         """
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         said = ": " if code > 0 else "; it said last: "  # whoever is killed does not say why
-        words = f"the trainer crashed ({how}){said + last_line if last_line else ''}"
-        steady, same = lived_s >= STEADY_S, code > 0 and words == self.words
-        if code > 0 and STORE in last_line:  # it may be back at any time
+        self.words = f"the trainer crashed ({how}){said + reason if reason else ''}"
+        like, steady = _NUMBERS.sub("0", reason), trained_s is not None and trained_s >= STEADY_S
+        same = (code, like) == (self._code, self._like)
+        if code > 0 and STORE in reason:  # it may be back at any time
             self._in_a_row = self._alike = 0
         else:
-            self._in_a_row = 1 if progressed and (steady or not same) else self._in_a_row + 1
-            self._alike = self._alike + 1 if same and lived_s < QUICK_S else 1
+            progressed = steady or (code < 0 and trained_s is not None)
+            self._in_a_row = 1 if progressed else self._in_a_row + 1
+            if steady or code < 0 or code == ExitCode.TEMPORARY:  # the cause may pass
+                self._alike = 0
+            else:
+                self._alike = self._alike + 1 if same else 1
+        self._code, self._like = code, like
         delay_s = FIRST_DELAY_S if steady else self._delay_s
         self._delay_s = min(2 * delay_s, DELAY_MAX_S)
-        self.words = words
         return delay_s
 
-    def give_up(self, *, came: bool) -> str:
-        """Return why another try is not worth it; "" if it is. `came`: a trainer has attached, at
-        any time.
-        """
-        if self._alike >= ABSENT_CRASHES_MAX and not came:
-            return f"{self.words}; {self._alike} times in a row, without ever attaching to this node"
+    def give_up(self) -> tuple[str, ExitCode] | None:
+        """Return a sentence and the exit code, if another try is not worth it; None if it is."""
+        code = ExitCode.INTERNAL if self._code == ExitCode.INTERNAL else ExitCode.TRAINER
+        if self._alike >= ALIKE_MAX:
+            return f"{self.words}; twice alike, with less than {STEADY_S:.0f} s of training in between", code
         if self._in_a_row >= CRASHES_MAX:
-            return f"{self.words}; {self._in_a_row} times in a row"
-        return ""
+            passing = self._code < 0 or self._code == ExitCode.TEMPORARY
+            return f"{self.words}; {self._in_a_row} times in a row", ExitCode.TEMPORARY if passing else code
+        return None
 
 
-def what_to_mend(code: int, last_line: str) -> tuple[str, ExitCode] | None:
+def signal_of(code: int) -> int:
+    """Return an exit code as asyncio has it: a shell adds 128 to the signal that has killed its command."""
+    return 128 - code if 128 < code < 128 + signal.NSIG else code
+
+
+def what_to_mend(code: int, reason: str, *, came: bool) -> tuple[str, ExitCode] | None:
     """Return the sentence and the exit code, if the trainer ended for what a person must repair;
-    None else.
+    None else. `came`: a trainer has attached, at any time.
     """
     if code in FINAL:
-        return last_line or f"the trainer ended with exit code {code}", ExitCode(code)
-    if code == 1 and last_line.startswith(MISSING):
-        words = last_line.removeprefix(MISSING).replace("No module", "no module", 1)
+        return reason or f"the trainer ended with exit code {code}", ExitCode(code)
+    if code in NOT_RUN and not came:
+        words = f"the trainer cannot run (exit code {code})"
+        return f"{words}: {reason}" if reason else words, ExitCode.CONFIGURATION
+    if code == 1 and reason.startswith(MISSING):
+        words = reason.removeprefix(MISSING).replace("No module", "no module", 1)
         advice = "install it where the trainer's Python finds it"
         return f"the trainer cannot run: {words}; {advice}", ExitCode.CONFIGURATION
-    if code == 1 and last_line.startswith(REFUSED):
-        return last_line.removeprefix(REFUSED), ExitCode.DATA
+    if code == 1 and reason.startswith(REFUSED):
+        return reason.removeprefix(REFUSED), ExitCode.DATA
     return None
 
 
@@ -88,15 +104,17 @@ def what_to_mend(code: int, last_line: str) -> tuple[str, ExitCode] | None:
 # The daemon's own trainer: started with the daemon, started again when it crashes, never left behind.
 #
 # Exit 0 means that it is done, and an exit code that says the user must act (usage, data, configuration,
-# permission), a package that is not installed, or a UsageError in a user's own script, is passed on instead
-# of being tried again. Anything else is a crash: the trainer is started again, its residual still in the
-# daemon's segment, after a second, or the longer the sooner it has crashed again and again; only a limited
-# number of times in a row, unless it is the store of its data that fails, which may be back at any time (see
-# Crashes).
+# permission), a command that cannot run, a package that is not installed, or a UsageError in a user's own
+# script, is passed on instead of being tried again. Anything else is a crash: the trainer is started again,
+# its residual still in the daemon's segment, after a second, or the longer the sooner it has crashed again
+# and again. The second exit in a row with the same words is final: it is a bug in the script. Of others, and
+# of signals, so is a limited number, unless it is the store of its data that fails, which may be back at any
+# time (see Crashes).
 
 
 STOP_TIMEOUT_S: Final = 10.0
-LINE_BYTES_MAX: Final = 64 * 1024
+READ_BYTES: Final = 16 * 1024  # of output in one turn of the loop: 5 ms for lines of 50 bytes
+PROGRESS_EVERY_S: Final = 0.5
 
 log = logging.getLogger("p2psgd.trainer")
 
@@ -118,6 +136,8 @@ class Supervisor:
         """Take the callbacks. `progress` counts mini-batches; `came`: whether a trainer has ever attached.
         `crashed` is called for every crash after which it is started again; `ended` is called when the
         trainer is done, `failed` with a sentence when it is not worth another try.
+
+        The output of a Python script comes as it is printed (PYTHONUNBUFFERED), unless the user has set that.
         """
         try:
             self._arguments = shlex.split(command)
@@ -133,13 +153,14 @@ class Supervisor:
         self.words = ""
         self._restart_at: float | None = None  # monotonic, while one that has crashed is not started again
         self._hurried = asyncio.Event()  # nothing is waited for any more
-        self._environment = {**os.environ, **environment}
+        self._environment = {"PYTHONUNBUFFERED": "1", **os.environ, **environment}
         self._progress = progress
         self._came = came
         self._crashed = crashed
         self._ended = ended
         self._failed = failed
         self._process: asyncio.subprocess.Process | None = None
+        self.running = False  # the command, or its output has not been read to the end
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._finishing = False
@@ -148,11 +169,6 @@ class Supervisor:
         """Start the trainer; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="trainer")
         self._task.add_done_callback(raise_failure)
-
-    @property
-    def running(self) -> bool:
-        """Return whether the command runs."""
-        return self._process is not None and self._process.returncode is None
 
     @property
     def restart_in_s(self) -> float:
@@ -192,24 +208,28 @@ class Supervisor:
     async def _run(self) -> None:
         crashes = Crashes()
         while not self._stopping:
-            before, began = self._progress(), time.monotonic()
+            output = TrainerOutput()
             try:
-                code, last_line = await self._run_once()
+                self.running = True
+                code, trained_s = await self._run_once(output)
             except OSError as error:
                 words = f"cannot start the trainer {self._arguments[0]!r}: {words_of(error)}"
                 self._failed(words, ExitCode.CONFIGURATION)
                 return
-            if code == 0 or self._stopping:
+            finally:
+                self.running = False
+            if code == 0 or self._stopping or (code < 0 and self._finishing):
+                self.words = ""
                 self._ended()
                 return
-            if (mend := what_to_mend(code, last_line)) is not None:
+            reason = last_words(output.last_lines, code)
+            if (mend := what_to_mend(code, reason, came=self._came())) is not None:
                 self._failed(*mend)
                 return
-            lived_s, progressed = time.monotonic() - began, self._progress() > before
-            delay_s = crashes.count(code, last_line, lived_s=lived_s, progressed=progressed)
+            delay_s = crashes.count(code, reason, trained_s=trained_s)
             self.words = crashes.words
-            if not self._finishing and (why := crashes.give_up(came=self._came())):
-                self._failed(why, ExitCode.INTERNAL)
+            if not self._finishing and (final := crashes.give_up()) is not None:
+                self._failed(*final)
                 return
             await self._wait(delay_s)
             if self._finishing:
@@ -230,8 +250,11 @@ class Supervisor:
                 await self._hurried.wait()
         self._restart_at = None
 
-    async def _run_once(self) -> tuple[int, str]:
-        """Run the trainer once; return its exit code and last line of output."""
+    async def _run_once(self, output: TrainerOutput) -> tuple[int, float | None]:
+        """Run the trainer once; return its exit code, negative for a signal, and for how many seconds it had
+        trained since its first mini-batch; None without one.
+        """
+        before = self._progress()
         self._process = await asyncio.create_subprocess_exec(
             *self._arguments,
             env=self._environment,
@@ -239,33 +262,36 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            limit=LINE_BYTES_MAX,
+            limit=READ_BYTES,
         )
         if self._stopping:
             self._signal(signal.SIGTERM)
         assert self._process.stdout is not None
-        lines = collections.deque[str](maxlen=1)
-        reader = asyncio.get_running_loop().create_task(_pass_on(self._process.stdout, lines))
-        code = await self._process.wait()
+        loop = asyncio.get_running_loop()
+        reader = loop.create_task(_pass_on(self._process.stdout, output))
+        exited = loop.create_task(self._process.wait())
+        trained_from: float | None = None
+        while not exited.done():
+            await asyncio.wait([exited], timeout=PROGRESS_EVERY_S if trained_from is None else None)
+            if trained_from is None and self._progress() > before:
+                trained_from = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # what it has started and left behind
         done, _ = await asyncio.wait([reader], timeout=1.0)  # a grandchild may still hold the pipe
         if not done:
             reader.cancel()
             await asyncio.wait([reader])
-        return code, lines[-1].removeprefix("p2psgd: ") if lines else ""
+        _log_lines(output.end())
+        return signal_of(exited.result()), None if trained_from is None else time.monotonic() - trained_from
 
 
-async def _pass_on(stream: asyncio.StreamReader, lines: collections.deque[str]) -> None:
+async def _pass_on(stream: asyncio.StreamReader, output: TrainerOutput) -> None:
     """Copy the trainer's output into the daemon's log, line by line."""
-    while True:
-        try:
-            line = await stream.readline()
-        except ValueError:  # longer than the limit: what is left of it comes as the next line
-            continue
-        if not line:
-            return
-        text = line.decode("utf-8", "replace").rstrip()
-        if text:
-            lines.append(text)
-            log.info("%s", text, extra={"unlimited": True})
+    while data := await stream.read(READ_BYTES):
+        _log_lines(output.feed(data, time.monotonic()))
+        await asyncio.sleep(0)  # a read of what is there already does not give way to others
+
+
+def _log_lines(lines: list[str]) -> None:
+    for line in lines:
+        log.info("%s", line, extra={"output": True})

@@ -24,7 +24,8 @@ from p2psgd.base.formatting import printable
 # Pure: the writer of the lines gives the time. Messages are the same if they come from the same place in the
 # code and are of the same kind; 30 of them pass in a minute. Beyond that a warning or an error still passes
 # if it is the first of its wording, numbers aside, in that minute. The rest is counted, and reported in one
-# line when the minute is over, with the last of them. What a trainer prints is its own and passes as it is.
+# line when the minute is over, with the last of them. What a trainer prints (`output`) has a limit of its
+# own, in node/trainer_output.py, and passes as it is.
 
 
 WINDOW_S: Final = 60.0
@@ -58,7 +59,7 @@ class LogLimit:
         unless it is held back.
         """
         due = self.settle(now)
-        if getattr(record, "unlimited", False):
+        if getattr(record, "output", False):
             return [*due, record]
         kind = getattr(record, "fields", {}).get("kind")
         key = (record.pathname, record.lineno, record.levelno, kind)
@@ -117,11 +118,14 @@ class LogLimit:
 #
 # In the journal each line begins with its priority, `<4>` for a warning as sd-daemon(3) has it, and has no
 # time, which the journal adds. Control characters and newlines in a message come out escaped: parts of it
-# may have been written by peers. How often the same is said is limited: see LogLimit.
+# may have been written by peers. How often the same is said is limited: see LogLimit. A line that the trainer
+# has printed is marked as such, `| `.
 
 
 PRIORITIES: Final = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 DEBUG_PRIORITY: Final = 7
+OUTPUT_MARK: Final = "| "
+_OUTPUT_LINE: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \| (.*)")
 
 log = logging.getLogger("p2psgd")
 
@@ -135,8 +139,8 @@ class LogFormat(enum.StrEnum):
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter of lines `2026-11-22 12:03:04Z WARNING words`, no level if it is INFO; a traceback on lines
-    of its own.
+    """A formatter of lines `2026-11-22 12:03:04Z WARNING words`, no level if it is INFO, `| words` for what
+    the trainer has printed; a traceback on lines of its own.
     """
 
     def __init__(self, *, timed: bool = True) -> None:
@@ -146,8 +150,16 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%SZ ")
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
+        if getattr(record, "output", False):
+            level = OUTPUT_MARK
         words = f"{when if self._timed else ''}{level}{printable(record.getMessage())}"
         return "\n".join([words, *map(printable, _trace_of(record).splitlines())])
+
+
+def output_of(line: str) -> str | None:
+    """Return what the trainer has printed, from a line of a log as text; None for any other line."""
+    found = _OUTPUT_LINE.fullmatch(line)
+    return found and found[1]
 
 
 class JsonFormatter(logging.Formatter):

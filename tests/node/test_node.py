@@ -135,13 +135,50 @@ def test_a_trainer_that_crashed_is_awaited_with_its_reason_and_not_when_the_node
     tmp_path: Path,
 ) -> None:
     place = Place(tmp_path, 1)
-    crashes = shlex.join([sys.executable, "-c", "raise ValueError('no such data')"])
-    crash = r"the trainer crashed \(exit code 1\): ValueError: no such data"
+    program = "import os; print('no such data'); os.kill(os.getpid(), 9)"
+    crashes = shlex.join([sys.executable, "-c", program])
+    crash = r"the trainer crashed \(killed by signal 9\); it said last: no such data"
     waits = re.compile(rf"the trainer is started again in \d+ s; {crash}")
     with all_stopped([place.start(0, "--trainer", crashes)]) as daemons:
         until(lambda: waits.fullmatch((daemons[0].status() or {"waits": ""})["waits"]), "it is awaited")
         assert daemons[0].stop() == 0
     assert re.search(rf"{crash}; started again in 1 s", daemons[0].words())
+
+
+FAILS = """
+import numpy as np, p2psgd
+
+def check(link):
+    raise ValueError(f"after step {link.steps}")
+
+with p2psgd.attach(np.zeros(100, np.float32)) as link:
+    link.receive()
+    link.send(np.full(100, 1e-3, np.float32), threshold=1000)
+    check(link)
+"""
+
+
+def test_a_script_with_a_bug_ends_its_node_with_its_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, "--trainer", f"{sys.executable} {script}")]) as daemons:
+        code, last = ended(daemons[0])
+        log = daemons[0].words()
+    assert code == ExitCode.TRAINER
+    assert "the trainer crashed (exit code 1): ValueError: after step 2; twice alike" in last
+    assert log.count("| Traceback (most recent call last):") == 2
+    assert log.count('|     raise ValueError(f"after step {link.steps}")') == 2
+
+
+def test_a_script_that_is_not_there_is_named_and_not_tried_again(tmp_path: Path) -> None:
+    place = Place(tmp_path, 1)
+    with all_stopped([place.start(0, "--trainer", f"{sys.executable} absent.py")]) as daemons:
+        code, last = ended(daemons[0])
+        log = daemons[0].words()
+    assert code == ExitCode.CONFIGURATION
+    assert re.search(r"the trainer cannot run \(exit code 2\): .*absent.py", last)
+    assert "started again" not in log
 
 
 def test_a_state_directory_in_use_is_named(tmp_path: Path) -> None:

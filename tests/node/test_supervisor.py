@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,6 +19,9 @@ from p2psgd.node import trainer_process as supervisor_module
 from p2psgd.node.trainer_process import CRASHES_MAX, Supervisor
 from tests import DEADLINE_S
 from tests.conftest import LoopFactory
+
+KILLS_ITSELF = "import os; os.kill(os.getpid(), 9)"
+NEVER_THE_SAME = "import random; raise ValueError(''.join(random.choices('abcdefgh', k=20)))"
 
 
 class Watched:
@@ -85,25 +89,77 @@ def test_a_crashed_trainer_is_started_again_until_it_is_done(
         await watched.supervisor._task
         assert path.read_text() == "xxx"
         assert watched.supervisor.restarts == 2
-        assert "exit code 3" in watched.supervisor.words
+        assert "killed by signal 9" in watched.crashes[0]
+        assert "exit code 3" in watched.crashes[1]
+        assert watched.supervisor.words == "", "the last one did not crash"
         assert not watched.failures
 
     run(loop_factory, scenario)
 
 
-def test_a_trainer_that_only_crashes_is_given_up_with_its_last_words(
+def test_a_script_that_raises_the_same_twice_is_given_up_with_its_exception(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Although each life makes a mini-batch, its words differ in a number, and its exit prints more."""
     monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
 
     async def scenario() -> None:
-        watched = Watched("import sys; print('it is broken'); sys.exit(1)")
+        count = itertools.count()
+        code = (
+            "import atexit,os; atexit.register(print,'bye'); print('step 1');"
+            "raise ValueError(f'shape {os.getpid()}')"
+        )
+        watched = Watched(code, progress=lambda: next(count))
         watched.supervisor.start()
         await watched.until(lambda: bool(watched.failures))
-        words, code = watched.failures[0]
-        assert "it is broken" in words
-        assert f"{CRASHES_MAX} times in a row" in words
-        assert code is ExitCode.INTERNAL
+        ((words, found),) = watched.failures
+        crash = r"the trainer crashed \(exit code 1\): ValueError: shape \d+"
+        assert re.fullmatch(f"{crash}; twice alike, with less than 30 s of training in between", words)
+        assert found is ExitCode.TRAINER
+        assert len(watched.crashes) == 1
+
+    run(loop_factory, scenario)
+
+
+def test_a_crash_after_training_is_tried_again_and_two_alike_without_it_are_final(
+    loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(trainer_process, "PROGRESS_EVERY_S", 0.01)
+    monkeypatch.setattr(trainer_process, "STEADY_S", 0.5)
+
+    async def scenario() -> None:
+        steps, lives = tmp_path / "steps", tmp_path / "lives"
+        code = (
+            f"import time; open('{lives}','a').write('x'); lives=len(open('{lives}').read());"
+            f"lives<3 and (open('{steps}','a').write('x'), time.sleep(1.0)); 1/0"
+        )
+        watched = Watched(code, progress=lambda: len(steps.read_text()) if steps.exists() else 0)
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        assert lives.read_text() == "xxxx", "two that trained, and two that did not"
+        assert watched.failures[0][1] is ExitCode.TRAINER
+
+    run(loop_factory, scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [(KILLS_ITSELF, ExitCode.TEMPORARY), (NEVER_THE_SAME, ExitCode.TRAINER)]
+)
+def test_a_trainer_that_only_crashes_is_given_up(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch, code: str, exit_code: ExitCode
+) -> None:
+    """Later than a script with a bug: by signals as by words that are never the same."""
+    monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
+    monkeypatch.setattr(trainer_process, "DELAY_MAX_S", 0.001)
+
+    async def scenario() -> None:
+        watched = Watched(code)
+        watched.supervisor.start()
+        await watched.until(lambda: bool(watched.failures))
+        words, found = watched.failures[0]
+        assert words.endswith(f"; {CRASHES_MAX} times in a row")
+        assert found is exit_code
 
     run(loop_factory, scenario)
 
@@ -128,25 +184,33 @@ def test_a_trainer_whose_data_store_fails_is_started_again_as_often_as_it_takes(
     run(asyncio.new_event_loop, scenario)
 
 
-def test_a_command_that_fails_alike_and_at_once_and_never_attaches_is_given_up_sooner(
-    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
-    monkeypatch.setattr(trainer_process, "QUICK_S", 60.0)
-
+@pytest.mark.parametrize("exit_code", [2, 126, 127])
+def test_a_command_that_cannot_run_is_not_tried_again(loop_factory: LoopFactory, exit_code: int) -> None:
     async def scenario() -> None:
-        watched = Watched("import sys; print('no such file'); sys.exit(2)", came=lambda: False)
+        watched = Watched(f"import sys; print('no such file'); sys.exit({exit_code})", came=lambda: False)
         watched.supervisor.start()
         await watched.until(lambda: bool(watched.failures))
-        crash = "the trainer crashed (exit code 2): no such file"
-        words = f"{crash}; 4 times in a row, without ever attaching to this node"
-        assert watched.failures == [(words, ExitCode.INTERNAL)]
-        assert watched.crashes == [f"{crash}; started again in 0 s"] * 3
+        words = f"the trainer cannot run (exit code {exit_code}): no such file"
+        assert watched.failures == [(words, ExitCode.CONFIGURATION)]
+        assert not watched.crashes
 
     run(loop_factory, scenario)
 
 
-KILLS_ITSELF = "import os; os.kill(os.getpid(), 9)"
+def test_a_trainer_that_had_attached_may_be_missing_for_a_moment(
+    loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
+
+    async def scenario() -> None:
+        lives = tmp_path / "lives"
+        code = f"open('{lives}','a').write('x'); raise SystemExit(2 * (open('{lives}').read() == 'x'))"
+        watched = Watched(code, came=lambda: True)
+        watched.supervisor.start()
+        await watched.until(lambda: watched.ended)
+        assert not watched.failures
+
+    run(loop_factory, scenario)
 
 
 def test_a_trainer_that_crashes_again_and_again_is_started_ever_later_but_not_later_than_that(
@@ -214,12 +278,32 @@ def test_nobody_waits_for_a_crashed_trainer_that_is_not_to_be_started_again(
     run(loop_factory, scenario)
 
 
-def test_the_last_words_of_a_killed_trainer_are_not_told_as_its_reason(loop_factory: LoopFactory) -> None:
+@pytest.mark.parametrize(("own", "quoted"), [("print('epoch 3');", "; it said last: epoch 3"), ("", "")])
+def test_the_last_words_of_a_killed_trainer_are_its_own_and_not_told_as_its_reason(
+    loop_factory: LoopFactory, own: str, quoted: str
+) -> None:
     async def scenario() -> None:
-        watched = Watched("import os; print('training', flush=True); os.kill(os.getpid(), 9)")
+        watched = Watched(
+            f"import os; {own} print('p2psgd: each step is sent by itself'); os.kill(os.getpid(), 9)"
+        )
         watched.supervisor.start()
         await watched.until(lambda: watched.supervisor.restarts > 0)
-        assert watched.supervisor.words == "the trainer crashed (killed by signal 9); it said last: training"
+        assert watched.supervisor.words == f"the trainer crashed (killed by signal 9){quoted}"
+        await watched.supervisor.stop()
+
+    run(loop_factory, scenario)
+
+
+def test_a_shell_whose_command_is_killed_counts_as_killed(
+    loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
+
+    async def scenario() -> None:
+        watched = Watched("import sys; sys.exit(128 + 9)")
+        watched.supervisor.start()
+        await watched.until(lambda: watched.supervisor.restarts > 2)
+        assert watched.supervisor.words == "the trainer crashed (killed by signal 9)"
         await watched.supervisor.stop()
 
     run(loop_factory, scenario)

@@ -80,10 +80,10 @@ def test_places_are_bounded_and_what_they_held_back_is_told() -> None:
     assert words == ["1 more like this in the last minute, the last of them: the first place", "words"]
 
 
-def test_what_is_unlimited_passes_and_the_end_tells_the_rest() -> None:
+def test_what_a_trainer_prints_passes_and_the_end_tells_the_rest() -> None:
     limit = LogLimit()
     for number in range(10 * PER_WINDOW):
-        assert said(limit, f"loss {number}", 0.0, level=logging.INFO, unlimited=True)
+        assert said(limit, f"loss {number}", 0.0, level=logging.INFO, output=True)
         said(limit, "dropped", 0.0)
     assert [each.getMessage() for each in limit.close()] == [
         f"{9 * PER_WINDOW} more like this in the last minute, the last of them: dropped"

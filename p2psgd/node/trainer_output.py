@@ -1,0 +1,153 @@
+"""The output of a trainer: cut into lines for a log, limited, and its end kept for when the trainer crashes.
+
+Pure: bytes and times in, lines out. A line has no terminal control sequences and at most LINE_BYTES_MAX
+bytes. Of a line that was overwritten by carriage returns, as progress bars do it, the last state counts.
+Empty lines are left out. A script that prints megabytes fills no disk: WINDOW_BYTES pass in each WINDOW_S.
+Further lines are counted, and one line reports them. The last of them are written when the trainer ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from p2psgd.base.errors import ExitCode
+from p2psgd.base.formatting import counted, size
+
+LINE_BYTES_MAX: Final = 4096
+LINES_KEPT: Final = 50  # at the end: a traceback of PyTorch with its cause has some 40
+WINDOW_S: Final = 10.0
+WINDOW_BYTES: Final = 256 * 1024  # 400 lines a second: a hundredth of a core for the daemon, 2 GB a day
+LINE_COST: Final = 64  # bytes that a line counts for in addition: its time, and the work with it
+OWN: Final = "p2psgd: "  # how what p2psgd prints in a script begins,
+OWN_TRAINER: Final = "p2psgd train: "  # and the built-in trainer
+
+# CSI (colours, movements), OSC (titles, links) and other escape sequences of ECMA-48.
+_CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
+_TRACEBACKS: Final = (
+    "Traceback (most recent call last)",
+    "Exception Group Traceback (most recent call last)",
+)
+_CAUSES: Final = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+
+class TrainerOutput:
+    """The output of one trainer process, standard output and standard error together."""
+
+    def __init__(self) -> None:
+        self._rest = b""  # of a line that has not ended yet
+        self._cut = 0  # bytes of that line which are left out
+        self._last: deque[tuple[bytes, int]] = deque(maxlen=LINES_KEPT)  # lines, and what was cut off each
+        self._left_out = 0  # lines that were not returned
+        self._left_out_bytes = 0
+        self._window_end = float("-inf")
+        self._budget = 0
+
+    @property
+    def last_lines(self) -> list[str]:
+        """Return the last lines, LINES_KEPT at most."""
+        return [_clean(line, cut) for line, cut in self._last]
+
+    def feed(self, data: bytes, now: float) -> list[str]:
+        """Return the lines that `data` completes, as far as they pass; `now` in seconds, monotonic."""
+        if now >= self._window_end:
+            self._window_end, self._budget = now + WINDOW_S, WINDOW_BYTES
+        *whole, rest = (self._rest + data).split(b"\n")
+        lines: list[str] = []
+        for each in whole:
+            lines += self._admit(each)
+        self._rest = self._shorten(rest)
+        return lines
+
+    def end(self) -> list[str]:
+        """Return the line that has not ended, and the last ones of those that were left out."""
+        lines = self._admit(self._rest) if self._rest else []
+        kept = min(self._left_out, len(self._last))
+        if kept:
+            self._left_out -= kept
+            self._left_out_bytes -= sum(len(line) for line, _ in list(self._last)[-kept:])
+            lines += [*self._note(), *self.last_lines[-kept:]]
+        return lines
+
+    def _admit(self, line: bytes) -> list[str]:
+        """Return the lines to write now that a line is complete: none if there are too many."""
+        line = self._shorten(line).rstrip()
+        cut, self._cut = self._cut, 0
+        if not line:
+            return []
+        self._last.append((line, cut))
+        cost = len(line) + LINE_COST
+        if cost > self._budget:
+            self._budget = 0  # until the window ends, shorter lines also
+            self._left_out += 1
+            self._left_out_bytes += len(line) + cut
+            return []
+        self._budget -= cost
+        return [*self._note(), _clean(line, cut)]
+
+    def _shorten(self, line: bytes) -> bytes:
+        """Return the last state of a line, cut where it is too long."""
+        overwritten = line.rstrip(b"\r").rfind(b"\r") + 1
+        if overwritten:
+            line, self._cut = line[overwritten:], 0
+        self._cut += max(0, len(line) - LINE_BYTES_MAX)
+        return line[:LINE_BYTES_MAX]
+
+    def _note(self) -> list[str]:
+        """Return the line that counts those left out, if there are any, and begin to count anew."""
+        if not self._left_out:
+            return []
+        words = f"{counted(self._left_out, 'line')} ({size(self._left_out_bytes)}) of the trainer's output"
+        self._left_out = self._left_out_bytes = 0
+        return [f"{OWN}{words} are left out here: more than {size(WINDOW_BYTES)} came in {WINDOW_S:.0f} s"]
+
+
+def _clean(line: bytes, cut: int) -> str:
+    text = _CONTROL.sub("", line.decode("utf-8", "replace")).expandtabs().rstrip()
+    return f"{text} ... ({cut:,} more bytes)" if cut else text
+
+
+# ----------------------------------------------------------------------------
+# What the last lines tell of a crash.
+
+
+def crash_report(last_lines: Sequence[str]) -> list[str]:
+    """Return the last traceback, with those of its causes and all that follows; else all lines."""
+    begin = 0
+    for index in reversed(_tracebacks(last_lines)):
+        begin = index
+        if index == 0 or last_lines[index - 1] not in _CAUSES:
+            break
+    return list(last_lines[begin:])
+
+
+def last_words(last_lines: Sequence[str], code: int) -> str:
+    """Return the line that says best why a trainer ended with this exit code; "" if none does.
+
+    That is the exception that nobody caught, p2psgd's own sentence where the code is one of p2psgd's, and
+    else the last line that is the script's own: most of what p2psgd prints in a script is for information.
+    """
+    if code in (ExitCode.FAILED, ExitCode.INTERNAL) and (raised := _exception(last_lines)):
+        return raised
+    if last_lines and last_lines[-1].startswith(OWN) and code in set(ExitCode):
+        return last_lines[-1].removeprefix(OWN)
+    return next((line for line in reversed(last_lines) if not line.startswith((OWN, OWN_TRAINER))), "")
+
+
+def _exception(last_lines: Sequence[str]) -> str:
+    """Return the line of the last traceback that names the exception; what the interpreter prints at its exit
+    may follow.
+    """
+    places = _tracebacks(last_lines)
+    after = last_lines[places[-1] + 1 :] if places else []
+    return next((line for line in after if not line.startswith(" ")), "")
+
+
+def _tracebacks(last_lines: Sequence[str]) -> list[int]:
+    """Return where tracebacks begin; those within an exception group belong to the group's."""
+    return [index for index, line in enumerate(last_lines) if line.lstrip(" +").startswith(_TRACEBACKS)]
