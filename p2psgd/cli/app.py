@@ -34,6 +34,8 @@ from p2psgd.cli.options import (
     HttpOption,
     InitialOption,
     ModeOption,
+    Output,
+    OutputOption,
     PayloadOption,
     RankOption,
     RecipeOption,
@@ -122,6 +124,7 @@ def local(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
+    output: OutputOption = Output.FIRST,
     http: HttpOption = None,
     failure_timeout: FailureTimeoutOption = 5.0,
     mode: ModeOption = None,
@@ -148,6 +151,7 @@ def local(
         told=Told(mode, payload),
         device=device,
         http=parse_http(http),
+        output=output,
     )
     plan = make_plan(request)
     for variable in option_variables(context):  # the plan has it, for all nodes or for the first alone

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from p2psgd.net.address import Address
 
 
+class Output(enum.StrEnum):
+    """The values of --output: the nodes whose trainers' output `p2psgd local` shows."""
+
+    FIRST = "first"
+    ALL = "all"
+    NONE = "none"
+
+
 class ModeWord(enum.StrEnum):
     """--mode"""
 
@@ -113,6 +121,10 @@ LogFormatOption = Annotated[
         help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
         "journal, JSON elsewhere."
     ),
+]
+OutputOption = Annotated[
+    Output,
+    typer.Option(help="Whose trainer's output is shown: the first node's, all with their names, or none."),
 ]
 HttpOption = Annotated[
     str | None,

@@ -71,6 +71,7 @@ def test_the_example_trains_on_four_nodes_to_the_same_bits_though_a_trainer_is_k
     assert accuracy_of(weights) > 0.93
     log = (run.state / "node-3" / "log.txt").read_text()
     assert float(re.findall(r"test accuracy (\d\.\d+)", log)[0]) > 0.9
+    assert re.search(r"^test accuracy \d\.\d+$", run.output, re.MULTILINE), "of the first node"
     assert torch.from_numpy(np.load(weights)["0.weight"]).shape == (128, 64)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import printable
+from p2psgd.cli.local.output import LOG_NAME, last_report
 from p2psgd.cli.local.plan import Plan
 from p2psgd.storage.identity import lay_down_id
 
@@ -130,7 +131,6 @@ def _bears(process: int, prefix: str) -> bool:
 
 
 LOCK_NAME = "local.lock"
-LOG_NAME = "log.txt"
 LOG_TAIL_BYTES = 8_192
 LOOK_S = 0.05
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -169,6 +169,11 @@ class LocalDaemon:
             return ""
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return printable(last.removeprefix("p2psgd: "))
+
+    @property
+    def report(self) -> list[str]:
+        """The traceback, or the last lines, of the node's trainer."""
+        return last_report(self.directory / LOG_NAME)
 
 
 class Cluster:

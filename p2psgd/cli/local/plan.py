@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.base.errors import UsageError
+from p2psgd.cli.options import Output
 from p2psgd.cli.weights_file import check_output, check_weights_place, refusing
 from p2psgd.gpu.device import AUTO, find_device
 from p2psgd.net.address import Address
@@ -33,7 +34,7 @@ class Request:
     `steps`: mini-batches per node, or rounds of a ring; `seconds`: time to train; neither: as long as the
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer.
     `initial`: a file of weights that the built-in one starts from. `told`: what counts in the place of the
-    recipe's [run]. `http`: where the first node shows itself.
+    recipe's [run]. `http`: where the first node shows itself. `output`: whose trainers' output is shown.
     `state`: a directory for the nodes' state and logs, kept; None: a temporary one, kept only when something
     went wrong.
     """
@@ -51,6 +52,7 @@ class Request:
     told: Told = NOTHING_TOLD
     device: str | None = None
     http: Address | None = None
+    output: Output = Output.FIRST
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -320,6 +320,7 @@ class Display:
             self._next_line = now + LINE_EVERY_S
             self.say(f"{elapsed}, {phase}: {progress_line(statuses)}")
 
-    def say(self, sentence: str) -> None:
-        """Print a sentence, above the table if there is one."""
-        self._console.print(Text(sentence), soft_wrap=True)
+    def say(self, *lines: str) -> None:
+        """Print lines, above the table if there is one."""
+        if lines:
+            self._console.print(Text("\n".join(lines)), soft_wrap=True)

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from p2psgd.base import formatting
-from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, UsageError
+from p2psgd.base.errors import FINAL, DaemonLost, ExitCode, P2psgdError, UsageError
 from p2psgd.cli.local.cluster import Cluster, Interruption, LocalDaemon
+from p2psgd.cli.local.output import ScriptOutput
 from p2psgd.cli.local.plan import Plan
 from p2psgd.cli.local.report import (
     Display,
@@ -117,8 +118,8 @@ def _client(daemon: LocalDaemon, timeout_s: float) -> ControlClient:
 # Who is alive and what they say: the one place where a node of a local run becomes a lost one.
 #
 # Joins the processes (cluster.py) with their statuses. A node that dies is lost and the others go
-# on; only a daemon that ends by itself before it ever trained stops the run, for then something is wrong
-# with how it was started.
+# on; only a daemon that ends by itself stops the run, if it never trained or a person must act, for then
+# something is wrong with how it was started, or with its script.
 
 
 TURN_S = 0.1  # how soon a dead daemon is noticed
@@ -128,11 +129,12 @@ LOOK_EVERY_S = 0.5  # how often the daemons are asked for their status
 class Watch:
     """The nodes of a run, looked at again and again and shown on a display."""
 
-    def __init__(self, cluster: Cluster, names: list[str], display: Display) -> None:
+    def __init__(self, cluster: Cluster, names: list[str], display: Display, output: ScriptOutput) -> None:
         self.lost: dict[str, str] = {}  # node -> what became of it
         self._cluster = cluster
         self._names = names
         self._display = display
+        self._output = output
         self._latest = {name: NodeStatus(node=name) for name in names}
         self._answered: dict[str, float] = {}  # by name: when its latest status came
         self._not_before: dict[str, float] = {}  # by name: when a silent one is asked again
@@ -151,13 +153,19 @@ class Watch:
 
     @property
     def running(self) -> list[LocalDaemon]:
-        """The live daemons whose trainers have finished, and whose script still runs."""
+        """The live daemons whose script still runs, or is about to be started again."""
         found = []
         for daemon in self.live:
             trainer = self._status(daemon.name).trainer
-            if trainer.finished and trainer.running:
+            if trainer.running or trainer.restart_in_s:
                 found.append(daemon)
         return found
+
+    @property
+    def crashed(self) -> dict[str, str]:
+        """Return how the scripts of live nodes crashed that were not started again, by node."""
+        trainers = {daemon.name: self._status(daemon.name).trainer for daemon in self.live}
+        return {name: each.crash for name, each in trainers.items() if each.crash and not each.running}
 
     @property
     def run(self) -> RunStatus | None:
@@ -194,18 +202,24 @@ class Watch:
                 if time.monotonic() >= self._not_before.get(daemon.name, 0):
                     self._ask(daemon)
             self._next_look = time.monotonic() + LOOK_EVERY_S
+        self._display.say(*self._output.read())
         self._display.show(phase, self.statuses())
         return looking
 
     def note_the_dead(self, phase: str) -> None:
-        """Make nodes whose daemon has ended lost ones; raises UsageError if one could not even start."""
+        """Make nodes whose daemon has ended lost ones; raises UsageError if one could not even start, or if a
+        person must act.
+        """
         for daemon in self.live:
             code = daemon.exit_code
             if code is None:
                 continue
             words = f": {daemon.last_words}" if code > 0 and daemon.last_words else ""
-            if code >= 0 and not self._status(daemon.name).trainer.steps:
-                raise UsageError(f"{daemon.name} {daemon.ending} at the start{words}", _exit_code(code))
+            steps = self._status(daemon.name).trainer.steps
+            if code in FINAL or (code >= 0 and not steps):
+                self._report_end(daemon, code)
+                when = "" if steps else " at the start"
+                raise UsageError(f"{daemon.name} {daemon.ending}{when}{words}", _exit_code(code))
             self.lose(daemon, f"{daemon.ending}{words}", phase)
 
     def lose(self, daemon: LocalDaemon, why: str, phase: str) -> None:
@@ -213,6 +227,12 @@ class Watch:
         self.lost[daemon.name] = why
         self._cluster.discard(daemon)
         self._display.show(phase, self.statuses(), at_once=True)
+
+    def _report_end(self, daemon: LocalDaemon, code: int) -> None:
+        """Show what the node's script printed last, if that has failed and is not shown anyway."""
+        self._display.say(*self._output.read_all())
+        if code == ExitCode.TRAINER and not self._output.shows(daemon.name):
+            self._display.say(f"{daemon.name} printed last:", *daemon.report)
 
     def _ask(self, daemon: LocalDaemon) -> None:
         try:
@@ -296,7 +316,8 @@ class LocalRun:
         self._console = console
         what = f"recipe {plan.recipe.name}" if plan.recipe else "own trainer"
         self._display = Display(console, f"p2psgd local, {formatting.counted(plan.nodes, 'node')}, {what}")
-        self._watch = Watch(cluster, plan.names, self._display)
+        self._output = ScriptOutput(plan)
+        self._watch = Watch(cluster, plan.names, self._display, self._output)
         self._stop_limit_s = STOP_LIMIT_S + 2 * plan.failure_timeout_s
         self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.failure_timeout_s)
 
@@ -317,9 +338,11 @@ class LocalRun:
             wall_s, converged = time.monotonic() - began, not troubles
             proof = self._prove()
             troubles += self._let_scripts_end()
+            self._display.say(*self._output.read_all())
         outcome = self._outcome(proof, wall_s, converged=converged)
         troubles += self._export()
         late = self._cluster.stop(self._stop_limit_s)
+        self._display.say(*self._output.read_all())
         report = build_report(outcome)
         _print(self._console, summary_text(report))
         if self._plan.report is not None:
@@ -334,6 +357,7 @@ class LocalRun:
             troubles.append("no node knew a run: nothing was trained")
         elif not (any(node["steps"] for node in report["per_node"]) or self._ended_early):
             troubles.append("no node has made a step")
+        troubles += [f"{name}: {words}" for name, words in self._watch.crashed.items()]
         for sentence in troubles:
             _print(self._console, f"failed: {sentence}", style="red")
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED

@@ -41,6 +41,20 @@ def test_news_are_shown_at_once() -> None:
     ]
 
 
+def test_what_a_script_prints_comes_above_the_table_as_it_is() -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=80, height=24, force_terminal=True, color_system=None)
+    with Display(console, "p2psgd local, 1 node", Clock()) as display:
+        display.show("training", [status()])
+        display.say("[bold]epoch[/bold] 1", "x" * 200)
+        display.say()
+        display.show("training", [status()])
+    before, printed, after = output.getvalue().partition("[bold]epoch[/bold] 1\n" + "x" * 200 + "\n")
+    assert printed
+    assert "node-0 training" in before
+    assert "node-0 training" in after
+
+
 def test_a_terminal_gets_a_table_that_stays() -> None:
     output = io.StringIO()
     console = Console(file=output, width=80, height=24, force_terminal=True, color_system=None)
@@ -53,6 +67,6 @@ def test_a_terminal_gets_a_table_that_stays() -> None:
 
 def test_a_lost_node_is_shown_without_its_last_words() -> None:
     nothing: Any = SimpleNamespace(daemons=[])
-    watch = Watch(nothing, ["node-0"], nothing)
+    watch = Watch(nothing, ["node-0"], nothing, nothing)
     watch.lost["node-0"] = "ended with exit code 78: this node takes part in another run"
     assert [each.waits for each in watch.statuses()] == ["lost (ended with exit code 78)"]
