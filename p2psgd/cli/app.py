@@ -5,8 +5,10 @@ code.
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
@@ -18,11 +20,13 @@ from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, 
 from p2psgd.base.formatting import counted, print_text
 from p2psgd.cli.asking import checkpoint, digest, events, export, remove, status, top
 from p2psgd.cli.ca import app as ca
+from p2psgd.cli.commands import Commands
 from p2psgd.cli.configuration import (
     FROM_ENVIRONMENT,
     CommandLineError,
     ConfiguredCommand,
     option_variables,
+    origin_of,
     words_of_click,
 )
 from p2psgd.cli.doctor.command import doctor
@@ -33,6 +37,7 @@ from p2psgd.cli.options import (
     FailureTimeoutOption,
     HttpOption,
     InitialOption,
+    JsonOption,
     ModeOption,
     Output,
     OutputOption,
@@ -41,24 +46,19 @@ from p2psgd.cli.options import (
     RecipeOption,
     SecondsOption,
     StepsOption,
+    check_device,
     check_failure_timeout,
     parse_http,
     parse_rank,
 )
 from p2psgd.observe.logs import say_bug, say_last
 
-app = typer.Typer(
-    name="p2psgd",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(checkpoint, name="checkpoint")
-app.add_typer(ca, name="ca")
-app.add_typer(config, name="config")
-
-
-app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(node)
+app = Commands(name="p2psgd", context_settings={"help_option_names": ["-h", "--help"]})
+# Headings of the help, in its order: Typer lists commands before groups, both as they are registered here.
+TRAIN: Final = "Train"
+PREPARE: Final = "Prepare"
+LOOK: Final = "Look at a node"
+USE: Final = "Use a node"
 
 
 @app.callback(invoke_without_command=True)
@@ -69,7 +69,6 @@ def common(version: Annotated[bool, typer.Option("--version", help="Print the ve
         raise typer.Exit
 
 
-@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def train(
     recipe: RecipeOption = "speech",
     rank: RankOption = None,
@@ -90,6 +89,7 @@ def train(
     from p2psgd.recipes.recipe import Told, load_recipe
 
     _exclusive(steps, seconds)
+    check_device(device)
     loaded = load_recipe(recipe, Told(mode, payload))
     run_trainer(
         loaded,
@@ -102,7 +102,6 @@ def train(
     )
 
 
-@app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)
 def local(
     context: typer.Context,
     nodes: Annotated[int, typer.Option("-n", "--nodes", min=1, max=64, help="How many nodes.")] = 4,
@@ -136,6 +135,9 @@ def local(
     from p2psgd.recipes.recipe import Told
 
     _exclusive(steps, seconds)
+    check_device(device)
+    if trainer is not None and origin_of(context, "recipe")[0] != "default":
+        raise UsageError("--recipe is for the built-in trainer, and --trainer is your own: leave one out")
     check_failure_timeout(failure_timeout)
     request = Request(
         nodes=nodes,
@@ -161,24 +163,29 @@ def local(
 
 def recipe(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The recipe to print.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a built-in recipe, to copy and change; without a name, list them."""
     from p2psgd.recipes.recipe import built_in_recipe_text, built_in_recipes
 
     if name is not None:
-        print_text(built_in_recipe_text(name).rstrip("\n"))
+        text = built_in_recipe_text(name).rstrip("\n")
+        print_text(json.dumps(tomllib.loads(text), indent=2) if as_json else text)
         return
-    names = built_in_recipes()
-    for each in names:
-        about = built_in_recipe_text(each).partition("\n")[0].removeprefix("# ")
-        print_text(f"{each:<{max(map(len, names))}}  {about}")
+    texts = {each: built_in_recipe_text(each) for each in built_in_recipes()}
+    abouts = {each: text.partition("\n")[0].removeprefix("# ") for each, text in texts.items()}
+    if as_json:
+        print_text(json.dumps([{"name": each, "about": about} for each, about in abouts.items()], indent=2))
+        return
+    for each, about in abouts.items():
+        print_text(f"{each:<{max(map(len, abouts))}}  {about}")
 
 
 # ----------------------------------------------------------------------------
 # `p2psgd data`: data in shards, in a folder or wherever a URL leads.
 
 
-data = typer.Typer(help="Prepare data that nodes share out among them.", rich_markup_mode=None)
+data = Commands(help="Prepare data that nodes share out among them.")
 
 
 @data.callback()
@@ -191,26 +198,38 @@ def index(
     place: Annotated[
         str, typer.Argument(metavar="PLACE", help="A folder, or a URL such as s3://bucket/prefix.")
     ],
+    as_json: JsonOption = False,
 ) -> None:
     """Read all shards there (.npz, .npy, .safetensors), and write the list of them, shards.json."""
     from p2psgd.data.index import make_list
 
-    made = make_list(place, _say)
-    size = sum(shard.bytes for shard in made.shards)
+    made = make_list(place, lambda words: print(words, file=sys.stderr if as_json else None, flush=True))
+    size, listed = sum(shard.bytes for shard in made.shards), f"{place.rstrip('/')}/shards.json"
+    if as_json:
+        counts = {"shards": len(made.shards), "samples": made.samples, "bytes": size}
+        print_text(json.dumps({"file": listed, **counts, "digest": made.digest}, indent=2))
+        return
     print_text(
         f"{counted(len(made.shards), 'shard')} with {counted(made.samples, 'sample')}, {size:,} bytes, "
-        f"digest {made.digest}: listed in {place.rstrip('/')}/shards.json"
+        f"digest {made.digest}: listed in {listed}"
     )
 
 
-def _say(words: str) -> None:
-    print(words, flush=True)
+# ----------------------------------------------------------------------------
+# All commands, as `p2psgd --help` lists them.
 
 
-app.add_typer(data, name="data")
-for asking in (status, top, events, digest, remove, export, recipe):
-    app.command()(asking)
-app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT)(doctor)
+for configured, heading in ((local, TRAIN), (node, TRAIN), (train, TRAIN), (doctor, PREPARE)):
+    app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT, rich_help_panel=heading)(configured)
+app.command(rich_help_panel=TRAIN)(recipe)
+for asking in (status, top, events, digest):
+    app.command(rich_help_panel=LOOK)(asking)
+for using in (export, remove):
+    app.command(rich_help_panel=USE)(using)
+app.add_typer(ca, name="ca", rich_help_panel=PREPARE)
+app.add_typer(config, name="config", rich_help_panel=PREPARE)
+app.add_typer(data, name="data", rich_help_panel=PREPARE)
+app.add_typer(checkpoint, name="checkpoint", rich_help_panel=LOOK)
 
 
 def _exclusive(steps: int | None, seconds: float | None) -> None:

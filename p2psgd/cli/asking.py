@@ -17,28 +17,24 @@ import typer
 import p2psgd
 from p2psgd.base.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.base.formatting import print_text, printable
+from p2psgd.cli.commands import Commands
+from p2psgd.cli.options import JsonOption
+from p2psgd.cli.places import PlaceOption, find_control, find_state
 
 if TYPE_CHECKING:
+    from p2psgd.cli.weights_file import Written
     from p2psgd.ipc.client import ControlClient
     from p2psgd.storage.event_log import Event
 
 KIND_WIDTH: Final = 14
 
-StateOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd).",
-    ),
-]
-
 
 def status(
-    state: StateOption = None,
+    state: PlaceOption = None,
     compression: Annotated[
         bool, typer.Option("--compression", help="Print what to look at to choose tau instead.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the status of a node of this machine."""
     from p2psgd.observe.compression import render_compression
@@ -63,7 +59,7 @@ def status(
 
 
 def top(
-    state: StateOption = None,
+    state: PlaceOption = None,
     url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Ask where --http shows a node instead: http://127.0.0.1:9400."),
@@ -77,11 +73,10 @@ def top(
     from rich.console import Console
 
     from p2psgd.cli.top import HttpSource, Watching, ask_over_control
-    from p2psgd.ipc.listener import control_path
 
     if url is not None and state is not None:
         raise UsageError("--url and --state both say which node to ask: give one of them")
-    source = partial(ask_over_control, control_path(state)) if url is None else HttpSource(url)
+    source = partial(ask_over_control, find_control(state)) if url is None else HttpSource(url)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may have letters that a terminal lacks
     console = Console()
@@ -95,20 +90,19 @@ def top(
 
 
 def events(
-    state: StateOption = None,
+    state: PlaceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, for machines.")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Then go on with those that come.")] = False,
     kind: Annotated[str | None, typer.Option(help="Only events of this kind.")] = None,
     last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last so many until now.")] = None,
 ) -> None:
     """Print what happened to a node, whether it runs or not."""
-    from p2psgd.ipc.listener import control_path
     from p2psgd.storage.event_log import EventReader, select_events
 
     def show(event: Event) -> bool:
         return print_text(json.dumps(event) if as_json else render_event(event))
 
-    with contextlib.suppress(KeyboardInterrupt), EventReader(control_path(state).parent) as reader:
+    with contextlib.suppress(KeyboardInterrupt), EventReader(find_state(state)) as reader:
         if not all(map(show, select_events(reader.kept(), kind=kind, last=last))) or not follow:
             return
         for event in reader.follow():
@@ -124,8 +118,8 @@ def render_event(event: Event) -> str:
 
 
 def digest(
-    state: StateOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+    state: PlaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare a node's replica with its peers' now.
 
@@ -145,10 +139,11 @@ def remove(
     member: Annotated[
         str, typer.Argument(metavar="NODE", help="The node's name, or its id as `p2psgd status` shows it.")
     ],
-    state: StateOption = None,
+    state: PlaceOption = None,
     forbid: Annotated[
         bool, typer.Option("--forbid", help="Remove it for good, even if it still runs: its daemon ends.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove another node from the run.
 
@@ -157,35 +152,39 @@ def remove(
     with its id is ever admitted again, whatever its name.
     """
     from p2psgd.cli.remove import remove_node
-    from p2psgd.ipc.client import ControlClient
-    from p2psgd.ipc.listener import control_path
 
-    with ControlClient(control_path(state)) as client:
-        print_text(remove_node(client, member, forbid=forbid))
+    with _client(state) as client:
+        standing, words = remove_node(client, member, forbid=forbid)
+    print_text(standing.model_dump_json(indent=2) if as_json else words)
 
 
 def export(
     file: Annotated[Path, typer.Argument(help="The file to write: .safetensors or .npz, by its name.")],
-    state: StateOption = None,
+    state: PlaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the weights of a running node of this machine to a file."""
     from p2psgd.cli.weights_file import check_weights_name, export_weights
-    from p2psgd.ipc.client import ControlClient
-    from p2psgd.ipc.listener import control_path
 
     check_weights_name(file)
-    with ControlClient(control_path(state)) as client:
+    with _client(state) as client:
         written = export_weights(client, file)
-    print_text(f"{written} written to {file}")
+    _print_written(file, written, as_json=as_json)
+
+
+def _print_written(file: Path, written: Written, *, as_json: bool, trouble: str = "") -> None:
+    if as_json:
+        print_text(json.dumps({"file": str(file), **written._asdict()}, indent=2))
+    else:
+        print_text(f"{written} written to {file}{trouble}")
 
 
 def _client(state: Path | None) -> ControlClient:
     """Connect to the node's daemon; if none answers and the last one has said why it ended, say that."""
     from p2psgd.ipc.client import ControlClient, NoDaemon
-    from p2psgd.ipc.listener import control_path
     from p2psgd.storage.event_log import EVENTS_NAME, last_event
 
-    path = control_path(state)
+    path = find_control(state)
     try:
         return ControlClient(path)
     except NoDaemon:
@@ -193,7 +192,8 @@ def _client(state: Path | None) -> ControlClient:
         if event is None or event["kind"] != "stop":
             raise
         ended = f"the last one ended at {event['time'][:19]}Z: {printable(event['words'])}"
-        raise UsageError(f"no daemon answers at {path}: {ended}", ExitCode.TEMPORARY) from None
+        words = f"no daemon answers at {path}: {ended}; --state DIR names another node"
+        raise UsageError(words, ExitCode.TEMPORARY) from None
 
 
 def _other_version(version: str) -> str:
@@ -207,35 +207,35 @@ def _other_version(version: str) -> str:
 # `p2psgd checkpoint`: what a node has on disk, whether a daemon runs there or not.
 
 
-checkpoint = typer.Typer(help="Look at a node's checkpoints on disk.", rich_markup_mode=None)
+checkpoint = Commands(help="Look at a node's checkpoints on disk.")
 
 
 @checkpoint.command("list")
-def list_all(state: StateOption = None) -> None:
+def list_all(state: PlaceOption = None, as_json: JsonOption = False) -> None:
     """Print all checkpoints: number, time, updates applied, size, whole or damaged."""
-    from p2psgd.cli.checkpoint_listing import open_store, render_list
-    from p2psgd.ipc.listener import default_state_directory
+    from p2psgd.cli.checkpoint_listing import describe, open_store, render_list
 
-    print_text(render_list(open_store(state or default_state_directory()).entries()))
+    entries = open_store(find_state(state)).entries()
+    print_text(json.dumps([*map(describe, entries)], indent=2) if as_json else render_list(entries))
 
 
 @checkpoint.command("export")
 def export_checkpoint(
     file: Annotated[Path, typer.Argument(help="The file to write: .safetensors or .npz, by its name.")],
-    state: StateOption = None,
+    state: PlaceOption = None,
     number: Annotated[
         int | None, typer.Option(min=1, help="Which one, as `p2psgd checkpoint list` numbers them.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
     from p2psgd.cli.checkpoint_listing import open_store, read_whole
     from p2psgd.cli.weights_file import check_weights_name, write_weights
-    from p2psgd.ipc.listener import default_state_directory
     from p2psgd.node.recovery import unpack_trainer
     from p2psgd.wire.update import weights_of
 
     check_weights_name(file)
-    found = read_whole(open_store(state or default_state_directory()), number)
+    found = read_whole(open_store(find_state(state)), number)
     spec = found.spec
     values = weights_of(found.coordinates[: spec.weights], mode=spec.mode, quantum_log2=spec.quantum_log2)
     script, trouble = None, ""
@@ -245,4 +245,4 @@ def export_checkpoint(
     except CheckpointError as error:
         trouble = f", without what the script kept: {error}"
     written = write_weights(file, values, tensors=spec.tensors, digest=found.digest, script=script)
-    print_text(f"{written} written to {file}{trouble}")
+    _print_written(file, written, as_json=as_json, trouble=trouble)

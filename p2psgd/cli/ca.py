@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -12,11 +13,13 @@ import typer
 
 from p2psgd.base.errors import UsageError
 from p2psgd.base.formatting import print_text
+from p2psgd.cli.commands import Commands
+from p2psgd.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from p2psgd.cli.ca_authority import Authority
 
-app = typer.Typer(help="Make the certificates of a run's nodes.", rich_markup_mode=None)
+app = Commands(help="Make the certificates of a run's nodes.")
 
 CaOption = Annotated[Path, typer.Option("--ca", metavar="DIR", help="Where `p2psgd ca init` made the CA.")]
 CA_DEFAULT = Path("ca")
@@ -28,12 +31,16 @@ def init(
     run: Annotated[
         str | None, typer.Option(metavar="NAME", help="What to call the run (default: drawn).")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make the certificate authority of one run. Its key stays here: who has it can make nodes."""
     from p2psgd.cli.ca_authority import create_authority
 
     called = f"run-{secrets.token_hex(4)}" if run is None else run
     made = create_authority(directory, called, now=datetime.now(UTC))
+    if as_json:
+        print_text(json.dumps({"run": made.run, "directory": str(directory)}, indent=2))
+        return
     print_text(
         f"the CA of run {made.run} is in {directory}; keep {directory / 'ca.key'} on this machine alone"
     )
@@ -52,6 +59,7 @@ def issue(
         str | None,
         typer.Option("--id", help="The id of a node that has run without TLS, as `p2psgd status` shows it."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a directory with certificate and key for each node, ready to be copied to its machine."""
     from p2psgd.core.frontier import parse_node_id
@@ -62,9 +70,19 @@ def issue(
     if len(set(nodes)) != len(nodes):
         raise UsageError("a node is named twice: every node has its own certificate")
     authority = _open(ca)
+    issued = []
     for name in nodes:
         made = authority.issue(name, now=datetime.now(UTC), days=days, node=chosen, renew=renew)
-        print_text(f"{made.name}: id {made.node:016x}, until {made.expires:%Y-%m-%d}, in {made.directory}")
+        expires, directory = made.expires.isoformat(), str(made.directory)
+        issued.append(
+            {"node": made.name, "id": f"{made.node:016x}", "expires": expires, "directory": directory}
+        )
+        if not as_json:
+            until = f"{made.expires:%Y-%m-%d}"
+            print_text(f"{made.name}: id {made.node:016x}, until {until}, in {directory}")
+    if as_json:
+        print_text(json.dumps(issued, indent=2))
+        return
     print_text(f"next: p2psgd ca bundle{_ca_option(ca)} {nodes[0]}, or copy the directory, with its modes")
 
 

@@ -132,7 +132,8 @@ class Authority:
         place = self.directory / "nodes" / name
         if not _NODE_NAME.fullmatch(name) or not place.is_dir():
             issued = _listed(self._issued())
-            raise UsageError(f"no files of a node {name!r:.80} are in {self.directory}; issued are: {issued}")
+            words = f"no files of a node {name!r:.80} are in {self.directory}; issued are: {issued}"
+            raise UsageError(words, ExitCode.CONFIGURATION)
         return place
 
     def _issued(self) -> dict[str, int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from p2psgd.base import formatting
-from p2psgd.base.errors import CheckpointError, UsageError
+from p2psgd.base.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.observe.digest import count_applied, unit_of
 from p2psgd.storage.checkpoint import Checkpoint, CheckpointMeta, read_checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore, Entry
@@ -23,7 +24,7 @@ def open_store(state: Path) -> CheckpointStore:
             words = "that node has not written one yet, which it does about every twelve failure timeouts"
         else:
             words = "name a node's state directory with --state"
-        raise UsageError(f"there is no checkpoint in {store.folder}: {words}")
+        raise UsageError(f"there is no checkpoint in {store.folder}: {words}", ExitCode.DATA)
     return store
 
 
@@ -40,7 +41,8 @@ def read_whole(store: CheckpointStore, number: int | None) -> Checkpoint:
     entry = store.entry(number)
     if entry is None:
         there = formatting.listed([str(known) for known in store.numbers()]) or "none"
-        raise UsageError(f"there is no checkpoint {number} in {store.folder}; there are: {there}")
+        words = f"there is no checkpoint {number} in {store.folder}; there are: {there}"
+        raise UsageError(words, ExitCode.DATA)
     if entry.fault:
         raise CheckpointError(f"checkpoint {number} cannot be used: {entry.fault}")
     return read_checkpoint(entry.path)
@@ -67,6 +69,22 @@ def render_list(entries: Sequence[Entry]) -> str:
         for number, written, updates, size, state in rows
     )
     return "\n".join(line.rstrip() for line in lines)
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """Return the same for machines; `fault` is None if it is whole, and what cannot be read is None too."""
+    meta = entry.meta
+    return {
+        "number": entry.number,
+        "written": datetime.fromtimestamp(meta.written_at, UTC).isoformat(timespec="seconds")
+        if meta
+        else None,
+        "unit": unit_of(meta.frontier) if meta else None,
+        "updates": _updates(meta) if meta else None,
+        "bytes": entry.bytes,
+        "file": str(entry.path),
+        "fault": entry.fault or None,
+    }
 
 
 def _updates(meta: CheckpointMeta) -> int:

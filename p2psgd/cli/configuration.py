@@ -9,21 +9,20 @@ node's; another command reads what it has an option for.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import os
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, cast, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
+from p2psgd.base.environment import PREFIX
 from p2psgd.base.errors import ExitCode, UsageError, words_of
-from p2psgd.observe.logs import LogFormat, begin_log, say_warning
+from p2psgd.cli.commands import Command
 
 # ----------------------------------------------------------------------------
 # A TOML file of options: flat, `log_budget = 512` for `--log-budget 512`. Only the kind of a value is checked
@@ -80,23 +79,7 @@ def _refusal(words: str) -> UsageError:
 # ----------------------------------------------------------------------------
 # P2PSGD_<OPTION> in the environment.
 
-PREFIX: Final = "P2PSGD"
 FROM_ENVIRONMENT: Final = {"auto_envvar_prefix": PREFIX}
-# These are read elsewhere, and are no options: where a trainer finds its daemon and keeps data, which code
-# runs, what marks a local run.
-_OTHER_NAMES: Final = (
-    "CACHE",
-    "CACHE_BYTES",
-    "CONTROL",
-    "CPU",
-    "LOCAL_RUN",
-    "LOOP",
-    "RESIDUAL_COPY_S",
-    "STATE",
-)
-OTHERS: Final = frozenset(f"{PREFIX}_{name}" for name in _OTHER_NAMES)
-TESTS: Final = ("P2PSGD_REQUIRE_", "P2PSGD_GPU_", "P2PSGD_PROBE")  # switches of this project's own tests
-WARNINGS_MAX: Final = 8
 
 
 def variable_of(option: str) -> str:
@@ -114,24 +97,6 @@ def option_variables(context: typer.Context) -> set[str]:
         for parameter in command.params
         if parameter.name is not None and getattr(parameter, "allow_from_autoenv", False)
     }
-
-
-def warn_of_unknown(environment: Mapping[str, str], options: Collection[str]) -> Iterator[str]:
-    """Yield a sentence for each variable, WARNINGS_MAX at most, that looks like one of ours and is none.
-
-    They are not refused: an orchestrator sets variables for each service that it knows, and one of them may
-    be called p2psgd.
-    """
-    known = sorted(OTHERS | set(options))
-    unknown = sorted(
-        name
-        for name in environment
-        if name.startswith(f"{PREFIX}_") and name not in known and not name.startswith(TESTS)
-    )
-    for name in unknown[:WARNINGS_MAX]:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f", the nearest is {near[0]}" if near else ""
-        yield f"{ascii(name)[1:-1]:.80} in the environment is read by nothing{hint}"
 
 
 # ----------------------------------------------------------------------------
@@ -153,9 +118,9 @@ _PLAIN: Final = {
 _OPTION: Final = re.compile(r"^Invalid value for '--[a-z-]+': (?=it takes )")
 
 
-class ConfiguredCommand(TyperCommand):
+class ConfiguredCommand(Command):
     """A command with these options. A refusal names where each value came from, and ends with CONFIGURATION
-    if not all of them came from the command line. If it has --log-format, all its messages have that format.
+    if not all of them came from the command line.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -168,11 +133,6 @@ class ConfiguredCommand(TyperCommand):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        log_format = ctx.params.get("log_format")
-        if log_format is not None and ctx.obj is None:  # `p2psgd config show` logs nothing
-            begin_log(LogFormat(log_format))
-        for words in warn_of_unknown(os.environ, option_variables(ctx)):
-            say_warning(words)
         with _naming_origins(ctx):
             return super().invoke(ctx)
 
@@ -235,15 +195,18 @@ def _origin_words(context: typer.Context, name: str) -> str:
 
 
 def collect(context: typer.Context, options: object) -> dict[str, dict[str, Any]]:
-    """Return "value", "from" and "place" of each option of the command in `context`; what is not set is as
-    the command's `options` have made it.
+    """Return "value", "from" and "place" of each option of the command in `context`; what is not set, and
+    the port of an address, is as the command's `options` have made it.
     """
+    from p2psgd.net.address import Address
+
     shown = {}
     for name in (parameter.name for parameter in context.command.params):
         if name is None or name in ABOUT_ITSELF:
             continue
         value = context.params.get(name)
-        value = getattr(options, name, None) if value is None else value
+        made = getattr(options, name, None)
+        value = made if value is None or isinstance(made, Address) else value
         kind, place = origin_of(context, name)
         plain = value if value is None or isinstance(value, (bool, int, float)) else str(value)
         shown[name] = {"value": plain, "from": kind, "place": place or None}

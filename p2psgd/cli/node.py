@@ -12,22 +12,27 @@ import typer
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import print_text
-from p2psgd.cli.asking import StateOption
+from p2psgd.cli.commands import Commands
 from p2psgd.cli.configuration import CommandLineError, collect, render, words_of_click
 from p2psgd.cli.options import (
+    LISTEN_DEFAULT,
     ConfigOption,
     FailureTimeoutOption,
     HttpOption,
+    JsonOption,
+    ListenOption,
     LogFormatOption,
     PlaintextOption,
     RankOption,
+    StateOption,
     TlsOption,
     check_failure_timeout,
     check_finding,
     parse_http,
+    parse_listen,
     parse_rank,
 )
-from p2psgd.observe.logs import LogFormat
+from p2psgd.observe.logs import LogFormat, begin_log
 
 if TYPE_CHECKING:
     from p2psgd.net.address import Address
@@ -66,7 +71,7 @@ def node(
         ),
     ] = None,
     rank: RankOption = None,
-    listen: Annotated[str, typer.Option(help="Address and port to accept peers on.")] = "0.0.0.0:7315",
+    listen: ListenOption = LISTEN_DEFAULT,
     state: StateOption = None,
     trainer: Annotated[
         str | None, typer.Option(help="Command that trains; started, and restarted, by the daemon.")
@@ -107,7 +112,7 @@ def node(
         int,
         typer.Option(min=0, max=1024 * 1024, help="MiB of them kept on disk beyond that, in --state."),
     ] = 1024,
-    log_format: LogFormatOption = LogFormat.AUTO,  # ConfiguredCommand's
+    log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
     """Run one node's daemon until SIGTERM or Ctrl+C.
@@ -116,14 +121,10 @@ def node(
     P2PSGD_LOG_BUDGET=512 (all but --control); the command line is the strongest, then the environment.
     """
     from p2psgd.ipc.listener import default_state_directory
-    from p2psgd.net.address import parse_address
     from p2psgd.node.daemon import run_node
     from p2psgd.node.options import NodeOptions
 
-    try:
-        address = parse_address(listen, port_default=None)
-    except ValueError as error:
-        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    address = parse_listen(listen)
     check_failure_timeout(failure_timeout)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
@@ -155,6 +156,7 @@ def node(
         context.obj(options)
         return
     check_finding(peers, zeroconf=zeroconf)
+    begin_log(log_format)  # until here a refusal is for the person who has typed the command, and text
     raise typer.Exit(run_node(options))
 
 
@@ -166,10 +168,9 @@ def _parse_advertised(text: str | None, port: int) -> Address | None:
     try:
         address = parse_address(text, port_default=port or PORT_DEFAULT)
     except ValueError as error:
-        raise UsageError(f"--advertise: {error}", ExitCode.CONFIGURATION) from None
+        raise UsageError(f"--advertise: {error}") from None
     if not is_numeric(address) or address.host in ("0.0.0.0", "::"):
-        words = f"--advertise: {address.host} is not the IP address of one machine"
-        raise UsageError(words, ExitCode.CONFIGURATION)
+        raise UsageError(f"--advertise: {address.host} is not the IP address of one machine")
     return address
 
 
@@ -187,7 +188,7 @@ def _group_id(name: str) -> int:
 # `p2psgd config`: what a node would be started with, and why.
 
 
-app = typer.Typer(help="Look at the configuration of a node.", rich_markup_mode=None)
+app = Commands(help="Look at the configuration of a node.")
 
 
 @app.callback()
@@ -198,12 +199,12 @@ def group() -> None:
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def show(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything, for machines.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print what `p2psgd node` would be started with, and where each value comes from.
 
-    Takes the options of `p2psgd node`, --config among them, and reads the same environment. Exit
-    code 78 for what `p2psgd node` would refuse, and the reason last.
+    Takes the options of `p2psgd node`, --config among them, and reads the same environment. What `p2psgd
+    node` would refuse is refused in the same words, last, and with the same exit code.
     """
     found: list[NodeOptions] = []
     root = context.find_root()
@@ -216,11 +217,7 @@ def show(
             print_text(json.dumps(shown, indent=2) if as_json else render(shown))
             _check(options)
     except CommandLineError as error:
-        raise UsageError(
-            f"{words_of_click(error)} (see p2psgd node --help)", ExitCode.CONFIGURATION
-        ) from None
-    except UsageError as error:
-        raise UsageError(str(error), ExitCode.CONFIGURATION) from None
+        raise UsageError(f"{words_of_click(error)} (see p2psgd node --help)") from None
 
 
 def _check(options: NodeOptions) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.cli.configuration import take_file
 from p2psgd.observe.logs import LogFormat
 
@@ -117,15 +117,29 @@ PlaintextOption = Annotated[
 ]
 LogFormatOption = Annotated[
     LogFormat,
+    typer.Option(help="The log on standard error: text, or a JSON object a line."),
+]
+StateOption = Annotated[
+    Path | None,
     typer.Option(
-        help="The log on standard error: text, a JSON object a line, or auto: text on a terminal and in the "
-        "journal, JSON elsewhere."
+        metavar="DIR",
+        help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd).",
     ),
 ]
 OutputOption = Annotated[
     Output,
     typer.Option(help="Whose trainer's output is shown: the first node's, all with their names, or none."),
 ]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print everything, for machines.", allow_from_autoenv=False)
+]
+ListenOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS[:PORT]", help="Address to accept peers on; without a port, the default one."
+    ),
+]
+LISTEN_DEFAULT: Final = "0.0.0.0:7315"
 HttpOption = Annotated[
     str | None,
     typer.Option(
@@ -136,6 +150,16 @@ HttpOption = Annotated[
 ]
 
 
+def parse_listen(text: str) -> Address:
+    """Parse --listen; UsageError if it is not an address."""
+    from p2psgd.net.address import parse_address
+
+    try:
+        return parse_address(text, to_listen=True)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}") from None
+
+
 def parse_http(text: str | None) -> Address | None:
     """Parse --http; UsageError if it lacks an address or a port."""
     from p2psgd.net.address import parse_address
@@ -143,9 +167,9 @@ def parse_http(text: str | None) -> Address | None:
     if text is None:
         return None
     try:
-        return parse_address(text, port_default=None)
+        return parse_address(text, port_default=None, to_listen=True)
     except ValueError as error:
-        raise UsageError(f"--http: {error}; give 127.0.0.1:9400", ExitCode.CONFIGURATION) from None
+        raise UsageError(f"--http: {error}; give 127.0.0.1:9400") from None
 
 
 def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
@@ -162,6 +186,14 @@ def check_failure_timeout(failure_timeout: float) -> None:
         Timing(failure_timeout)
     except ValueError as error:
         raise UsageError(f"--failure-timeout: {error}") from None
+
+
+def check_device(device: str | None) -> None:
+    """Check the form of --device; UsageError if no machine could have such a device."""
+    from p2psgd.gpu.device import WORDS, is_device
+
+    if device is not None and not is_device(device):
+        raise UsageError(f"--device {device!r:.40} is not known: give {WORDS}")
 
 
 def parse_rank(text: str) -> tuple[int, int]:

@@ -17,8 +17,9 @@ POLL_S: Final = 0.1
 NAME_CHARACTERS_MAX: Final = 64  # as a request may have
 
 
-def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
-    """Ask the daemon to remove a node and wait for the view that says so; return what has happened.
+def remove_node(client: ControlClient, text: str, *, forbid: bool) -> tuple[Standing, str]:
+    """Ask the daemon to remove a node and wait for the view that says so; return how the node stands then,
+    and what has happened in words.
 
     UsageError: refused, or admitted again at once since it still runs, or not decided within 12 failure
     timeouts, with what is missing.
@@ -33,7 +34,7 @@ def remove_node(client: ControlClient, text: str, *, forbid: bool) -> str:
     while True:
         standing = _ask(client, node)
         if is_removed(standing, forbid=forbid):
-            return _done(standing, forbid=forbid, before=before)
+            return standing, _done(standing, forbid=forbid, before=before)
         who = printable(standing.node)
         if not forbid and standing.since > before:
             words = f"{who} still runs, and view {standing.since} has admitted it again"

@@ -16,7 +16,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import UsageError
+from p2psgd.base.errors import ExitCode, UsageError, exit_code_of
 from p2psgd.base.formatting import counted
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
@@ -33,7 +33,8 @@ from p2psgd.wire.update import weights_of
 def check_output(path: Path, what: str) -> None:
     """Raise UsageError unless a file of this name, which is `what`, can be written; leaves nothing behind."""
     if path.is_dir():
-        raise UsageError(f"the {what} cannot be written to {path}: it is a directory; give a file name")
+        words = f"the {what} cannot be written to {path}: it is a directory; give a file name"
+        raise UsageError(words, ExitCode.PERMISSION)
     with refusing(f"the {what} cannot be written to {path}"):
         descriptor, trial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
         os.close(descriptor)
@@ -42,7 +43,7 @@ def check_output(path: Path, what: str) -> None:
 
 @contextmanager
 def refusing(trouble: str) -> Iterator[None]:
-    """Turn the operating system's refusal into one sentence."""
+    """Turn the operating system's refusal into one sentence, with the exit code of such."""
     try:
         yield
     except OSError as error:
@@ -52,7 +53,7 @@ def refusing(trouble: str) -> Iterator[None]:
             errno.EACCES: "choose a directory you may write to",
         }
         hint = hints.get(error.errno or 0, "choose another place")
-        raise UsageError(f"{trouble}: {reason}; {hint}") from error
+        raise UsageError(f"{trouble}: {reason}; {hint}", exit_code_of(error)) from error
 
 
 # ----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
+from p2psgd.base.environment import check_environment
 from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
 from p2psgd.client.alone import OwnDaemon, wants_alone
 from p2psgd.client.compute import HostCompute, MakeCompute
@@ -78,8 +79,9 @@ def attach(
         The link. Close it, or use it in a with block.
 
     Raises:
-        TrainerError: no daemon listens, an argument is invalid, or the daemon refuses: it has another run, or
-            another trainer is attached.
+        TrainerError: no daemon listens, an argument is invalid, a variable in the environment begins with
+            P2PSGD_ and is not one of p2psgd's, or the daemon refuses: it has another run, or another trainer
+            is attached.
 
     Example:
         ```python
@@ -89,6 +91,10 @@ def attach(
                 link.send(-0.01 * gradient_at(link.weights), threshold=4000)
         ```
     """
+    try:
+        check_environment(os.environ)
+    except UsageError as error:
+        raise TrainerError(str(error)) from None
     by_itself = wants_alone(alone, control)
     run, coordinates = None, None
     if initial is None and shards is not None:

@@ -15,6 +15,7 @@ from p2psgd.base.errors import ExitCode, UsageError
 AUTO: Final = "auto"
 CPU: Final = "cpu"
 WORDS: Final = "auto, cpu, cuda or cuda:N"
+_FORM: Final = re.compile(r"auto|cpu|cuda(?::(\d{1,3}))?")
 DRIVER: Final = Path("/proc/driver/nvidia/version")  # there once the driver of an NVIDIA GPU is loaded
 INSTALL: Final = (
     "pip install 'p2psgd[gpu]', or cupy-cuda12x[ctk] in its place for a driver older than version 580"
@@ -45,6 +46,11 @@ def find_device(word: str) -> int | None:
     return index
 
 
+def is_device(word: str) -> bool:
+    """Return whether this word could name a device of some machine."""
+    return _FORM.fullmatch(word) is not None
+
+
 def why_not(word: str) -> str:
     """Explain why "auto" came out as the CPU: a sentence where a GPU could perhaps be had,
     empty where nothing suggests that there is one.
@@ -58,7 +64,7 @@ def _parse(word: str) -> int | None:
     """Return the number of a CUDA device; None for auto and cpu."""
     if word in (AUTO, CPU):
         return None
-    found = re.fullmatch(r"cuda(?::(\d{1,3}))?", word)
+    found = _FORM.fullmatch(word)
     if not found:
         raise UsageError(f"device {word!r:.40} is not known: give {WORDS}", ExitCode.CONFIGURATION)
     return int(found[1] or 0)

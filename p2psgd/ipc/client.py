@@ -52,9 +52,11 @@ class NoDaemon(UsageError):
 
     def __init__(self, path: Path) -> None:
         nodes = sorted(each.parent for each in path.parent.glob("*/control.sock"))  # the state of `local`
-        where = f"its state directory, such as {nodes[0]}" if nodes else "its state directory"
+        where = nodes[0] if nodes else "DIR"
         super().__init__(
-            f"no daemon answers at {path}: start one with `p2psgd node`, or name {where}", ExitCode.TEMPORARY
+            f"no daemon answers at {path}: start one with `p2psgd node`, or name the state directory of one "
+            f"that runs with --state {where}",
+            ExitCode.TEMPORARY,
         )
 
 

@@ -34,6 +34,7 @@ from p2psgd.ipc.protocol import (
 
 SOCKET_NAME = "control.sock"
 SERVICE_DIRECTORY = Path("/run/p2psgd")  # systemd makes it for p2psgd.service, and removes it
+SERVICE_STATE = Path("/var/lib/p2psgd")  # the service's state directory, which stays
 ADDRESS_BYTES_MAX = 107  # sizeof(sockaddr_un.sun_path) - 1
 
 

@@ -87,8 +87,11 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT) -> Address:
-    """Parse `host`, `host:port`, `[ipv6]` or `[ipv6]:port`; ValueError with a sentence otherwise."""
+def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT, to_listen: bool = False) -> Address:
+    """Parse `host`, `host:port`, `[ipv6]` or `[ipv6]:port`; ValueError with a sentence otherwise.
+
+    Only an address `to_listen` on may have port 0, any that is free.
+    """
     match = re.fullmatch(
         r"\[(?P<v6>[^\]]*)\](?::(?P<port6>\d{1,5}))?|(?P<host>[^:\s\[\]]+)(?::(?P<port>\d{1,5}))?", text
     )
@@ -99,7 +102,7 @@ def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT) -> Addr
     if digits is None and port_default is None:
         raise ValueError(f"{text!r:.80} lacks a port")
     port = int(digits) if digits is not None else int(port_default or 0)
-    if not 0 <= port <= 65535 or (port == 0 and port_default is not None):
+    if not 0 <= port <= 65535 or (port == 0 and not to_listen):
         raise ValueError(f"port {port} in {text!r:.80} is not within 1 to 65535")
     if match["v6"] is not None:
         try:

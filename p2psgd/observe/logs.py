@@ -114,7 +114,7 @@ class LogLimit:
 
 
 # ----------------------------------------------------------------------------
-# A daemon's log on standard error: lines for people on a terminal and in the journal, JSON lines elsewhere.
+# A daemon's log on standard error: lines for people, or JSON lines if they are asked for.
 #
 # In the journal each line begins with its priority, `<4>` for a warning as sd-daemon(3) has it, and has no
 # time, which the journal adds. Control characters and newlines in a message come out escaped: parts of it
@@ -133,7 +133,6 @@ log = logging.getLogger("p2psgd")
 class LogFormat(enum.StrEnum):
     """The values of --log-format."""
 
-    AUTO = "auto"
     TEXT = "text"
     JSON = "json"
 
@@ -224,7 +223,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
 
 def begin_log(form: LogFormat, *, stream: TextIO | None = None) -> None:
-    """Begin to log to `stream`, by default standard error; `auto` looks at what that is."""
+    """Begin to log to `stream`, by default standard error."""
     stream = stream or sys.stderr
     logging.basicConfig(level=logging.INFO, handlers=[LogHandler(stream, choose_formatter(form, stream))])
     logging.captureWarnings(True)
@@ -235,8 +234,7 @@ def choose_formatter(
 ) -> logging.Formatter:
     """Return the formatter that `form` means for this stream."""
     journal = leads_to_journal(stream, environment)
-    text = form is LogFormat.TEXT or (form is LogFormat.AUTO and (journal or stream.isatty()))
-    formatter = TextFormatter(timed=not journal) if text else JsonFormatter()
+    formatter = TextFormatter(timed=not journal) if form is LogFormat.TEXT else JsonFormatter()
     return JournalFormatter(formatter) if journal else formatter
 
 
@@ -259,20 +257,16 @@ def settle_log(*, whole: bool = False) -> None:
         handler.settle(whole=whole)
 
 
-def say_warning(words: str) -> None:
-    """Report a sentence about how a command was started, in its log, if it has one."""
-    if _handler() is None:
-        sys.stderr.write(f"p2psgd: warning: {printable(words)}\n")
-    else:
-        log.warning("%s", words)
-
-
 def say_last(words: str) -> None:
-    """Report the sentence that a command ends with: for people, or a line of the log if machines read it."""
+    """Report the sentence that a command ends with: in its log, if that is for machines or in the journal.
+
+    A command that has no log yet writes text, with the priority of an error if the journal gets it.
+    """
     handler = _handler()
     settle_log(whole=True)
     if handler is None or isinstance(handler.formatter, TextFormatter):
-        sys.stderr.write(f"p2psgd: {printable(words)}\n")
+        priority = "<3>" if leads_to_journal(sys.stderr) else ""
+        sys.stderr.write(f"{priority}p2psgd: {printable(words)}\n")
     else:
         log.error("%s", words)
 

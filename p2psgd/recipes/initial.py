@@ -61,4 +61,4 @@ def load_initial(path: Path, shape: Shape) -> dict[str, Vector]:
 
 
 def _unfit(path: Path, words: str) -> UsageError:
-    return UsageError(f"{path} does not hold the weights to start from: {words}", ExitCode.CONFIGURATION)
+    return UsageError(f"{path} does not hold the weights to start from: {words}", ExitCode.DATA)

@@ -180,7 +180,7 @@ def built_in_recipe_text(name: str) -> str:
     """Return the text of a recipe that ships with the package; UsageError if none of that name does."""
     if name not in built_in_recipes():
         known = ", ".join(built_in_recipes())
-        _refuse(f"{name!r} is no built-in recipe: there are {known}", ExitCode.USAGE)
+        _refuse(f"{name!r} is no built-in recipe: there are {known}")
     return (RECIPES / f"{name}.toml").read_text(encoding="utf-8")
 
 
@@ -254,7 +254,8 @@ def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
         return
     why = f'is for a ring, and the mode is "{run.mode}"'
     if "payload" in told:
-        _refuse(f"--payload {run.payload} {why}: give --mode ring too, or leave --payload out")
+        words = f"--payload {run.payload} {why}: give --mode ring too, or leave --payload out"
+        _refuse(words, ExitCode.USAGE)
     _refuse(
         f'{where}: payload = "{run.payload}" {why}: '
         'give mode = "ring" too (--mode ring), or leave payload out'

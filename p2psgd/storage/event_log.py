@@ -282,9 +282,8 @@ class EventReader:
         try:
             return self._path.open("rb")
         except FileNotFoundError:
-            raise UsageError(
-                f"no events in {self._path.parent}: give --state the directory of a node that has run"
-            ) from None
+            words = f"no events in {self._path.parent}: give --state the directory of a node that has run"
+            raise UsageError(words, ExitCode.DATA) from None
         except OSError as error:
             reason = words_of(error)
             raise UsageError(f"cannot read {self._path}: {reason}", ExitCode.PERMISSION) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,23 @@ def test_the_list_says_which_are_whole(run: Run, state: Path) -> None:
     assert run("list")[1] == out
 
 
+def test_the_list_is_there_for_machines(run: Run, state: Path) -> None:
+    code, out, _ = run("list", "--json")
+    assert code == ExitCode.OK
+    first, second = json.loads(out)
+    assert (first["number"], first["unit"], first["updates"], first["fault"]) == (1, "update", 10, None)
+    assert first["file"] == str(CheckpointStore(state / FOLDER).path(1))
+    assert first["bytes"] == Path(first["file"]).stat().st_size
+    assert second["fault"].startswith("it has ")
+
+
+def test_an_export_is_described_for_machines(run: Run, state: Path) -> None:
+    code, out, _ = run("export", state / "weights.npz", "--json")
+    assert code == ExitCode.OK
+    file, digest = str(state / "weights.npz"), f"{STATE.digest:016x}"
+    assert json.loads(out) == {"file": file, "weights": 1021, "digest": digest}
+
+
 @pytest.mark.parametrize("suffix", ["safetensors", "npz"])
 def test_the_weights_are_exported_for_anybody(run: Run, state: Path, suffix: str) -> None:
     file = state / f"weights.{suffix}"
@@ -93,7 +111,7 @@ def test_what_cannot_be_exported_is_a_sentence(run: Run, state: Path, tmp_path: 
 @pytest.mark.parametrize("command", [("list",), ("export", "a.npz")])
 def test_without_a_checkpoint_there_is_a_sentence(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
     code, _, err = run(*command, "--state", tmp_path)
-    assert code == ExitCode.USAGE
+    assert code == ExitCode.DATA
     assert err == (
         f"p2psgd: there is no checkpoint in {tmp_path / FOLDER}: name a node's state directory with --state\n"
     )
@@ -102,5 +120,5 @@ def test_without_a_checkpoint_there_is_a_sentence(run: Run, tmp_path: Path, comm
 def test_of_a_node_that_has_not_written_one_yet_that_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / EVENTS_NAME).touch()
     code, _, err = run("list", "--state", tmp_path)
-    assert code == ExitCode.USAGE
+    assert code == ExitCode.DATA
     assert f"there is no checkpoint in {tmp_path / FOLDER}: that node has not written one yet" in err

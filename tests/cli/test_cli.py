@@ -115,9 +115,30 @@ def test_a_built_in_recipe_is_printed_as_a_file_that_trains_the_same(
     mine = tmp_path / "mine.toml"
     mine.write_text(capsys.readouterr().out)
     assert load_recipe(mine) == load_recipe("speech")
-    assert run(monkeypatch, "recipe", "speach") == ExitCode.USAGE
+    assert run(monkeypatch, "recipe", "speach") == ExitCode.CONFIGURATION
     words = "p2psgd: 'speach' is no built-in recipe: there are digits, speech\n"
     assert capsys.readouterr().err == words
+
+
+def test_recipes_are_there_for_machines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "recipe", "--json") == ExitCode.OK
+    listed = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in listed] == built_in_recipes()
+    assert run(monkeypatch, "recipe", "digits", "--json") == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["name"] == "digits"
+
+
+def test_a_device_that_no_machine_has_is_wrong_where_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--device 'tpu' is not known: give auto, cpu, cuda or cuda:N\n"
+    assert run(monkeypatch, "train", "--device", "tpu") == ExitCode.USAGE
+    assert capsys.readouterr().err == f"p2psgd: {words}"
+    monkeypatch.setenv("P2PSGD_DEVICE", "tpu")
+    assert run(monkeypatch, "local") == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err == f"p2psgd: P2PSGD_DEVICE=tpu in the environment: {words}"
 
 
 def test_a_group_that_this_machine_does_not_have_is_named(
@@ -183,7 +204,7 @@ def test_weights_are_not_trained_for_a_place_where_they_cannot_be_written(
         ("folder.npz", "it is a directory; give a file name"),
     ):
         options = ("--recipe", "digits", "--weights", str(tmp_path / name))
-        assert run(monkeypatch, "local", *options) == ExitCode.USAGE
+        assert run(monkeypatch, "local", *options) == ExitCode.PERMISSION
         assert capsys.readouterr().err.endswith(f"cannot be written to {tmp_path / name}: {why}\n")
 
 

@@ -72,16 +72,23 @@ def test_events_are_lines_for_people_or_for_machines(
     assert (event["count"], event["words"], event["id"]) == (3, "lost: reset", "0000000000000007")
 
 
-@pytest.mark.parametrize("arguments", [("--state", "absent"), ("--state", ".", "--kind", "nonsense")])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--state", "absent"), ExitCode.DATA),
+        (("--state", ".", "--kind", "nonsense"), ExitCode.USAGE),
+    ],
+)
 def test_events_that_are_not_there_are_a_sentence(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: tuple[str, ...],
+    code: ExitCode,
 ) -> None:
     EventLog(tmp_path).write("start", "the node starts")
     monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, "events", *arguments) == ExitCode.USAGE
+    assert run(monkeypatch, "events", *arguments) == code
     words = capsys.readouterr().err
     assert words.startswith("p2psgd: no event")
     assert words.count("\n") == 1
@@ -280,6 +287,9 @@ def test_remove_of_a_node_that_is_out_already_is_done(
     asked = ("remove", "node-7", "--state", str(daemon.path.parent), *options)
     assert run(monkeypatch, *asked) == ExitCode.OK
     assert capsys.readouterr().out == f"{words}\n"
+    assert run(monkeypatch, *asked, "--json") == ExitCode.OK
+    standing = json.loads(capsys.readouterr().out)
+    assert (standing["node"], standing["view"], standing["since"]) == ("node-7", 6, 0)
 
 
 @pytest.mark.parametrize("name", ["", "n" * 65])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from p2psgd.base.errors import UsageError
 from p2psgd.cli.weights_file import export_weights, write_weights
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
-from tests.daemons import Daemon, all_stopped, until
+from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.ports import free_ports
 
 
@@ -34,6 +35,17 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
             until(lambda: (daemons[0].status() or {})["updates"]["sent"] == 1, "the update is applied")
         with ControlClient(control_path(tmp_path / "node")) as client:
             assert export_weights(client, tmp_path / "weights.npz").weights == 10
+            command = [*P2PSGD, "export", "again.npz", "--state", "node", "--json"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+            status = daemons[0].status() or {}
+            told = {
+                "file": "again.npz",
+                "weights": 10,
+                "digest": status["digest"],
+                "buffers": 0,
+                "steps": None,
+            }
+            assert json.loads(done.stdout) == told
             with pytest.raises(UsageError, match="cannot be written to"):
                 export_weights(client, tmp_path / "absent" / "weights.npz")
     with np.load(tmp_path / "weights.npz") as exported:

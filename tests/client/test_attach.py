@@ -107,6 +107,14 @@ def test_what_cannot_be_a_run_is_refused_before_a_daemon_is_asked(
         attach(initial, control=tmp_path, timeout_s=0, **options)
 
 
+def test_a_variable_that_nothing_reads_is_refused_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P2PSGD_CONTOL", str(tmp_path))
+    with pytest.raises(TrainerError, match=r"no variable P2PSGD_CONTOL.* the nearest is P2PSGD_CONTROL;"):
+        attach(ZEROS, timeout_s=0)
+
+
 def test_without_a_daemon_attach_gives_up_after_its_time_and_says_how_to_have_one(tmp_path: Path) -> None:
     words = r"no daemon answers at .*: .*`p2psgd local --trainer .*`p2psgd node`.* P2PSGD_CONTROL=DIR"
     with pytest.raises(TrainerError, match=words):

@@ -81,6 +81,10 @@ def test_a_command_lists_shards(
     assert listed == ["1 of 2: a.npz\n", "2 of 2: deep/b.npz\n"]
     assert said.startswith("2 shards with 12 samples, ")
     assert said.endswith(f" bytes, digest {digest}: listed in {bucket.url}/shards.json\n")
+    assert command(monkeypatch, "index", bucket.url, "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["shards"], made["samples"], made["digest"]) == (2, 12, digest)
+    assert made["file"] == f"{bucket.url}/shards.json"
     copy = tmp_path / "copy"
     copy.mkdir()
     (copy / "a.npz").write_bytes(b"PK")

@@ -183,9 +183,11 @@ def test_commands_refuse_a_device_that_is_not_there_before_anything_starts(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     environment = {**os.environ, "PYTHONPATH": str(STAND_IN)}
-    for word, sentence in (
-        ("cuda:7", "p2psgd: device cuda:7: there is none, this machine has cuda:0\n"),
-        ("gpu", "p2psgd: device 'gpu' is not known: give auto, cpu, cuda or cuda:N\n"),
+    there_is_none = "p2psgd: device cuda:7: there is none, this machine has cuda:0\n"
+    unknown = "p2psgd: --device 'gpu' is not known: give auto, cpu, cuda or cuda:N\n"
+    for word, code, sentence in (
+        ("cuda:7", ExitCode.CONFIGURATION, there_is_none),
+        ("gpu", ExitCode.USAGE, unknown),
     ):
         ended = subprocess.run(
             [*P2PSGD, *command, "--recipe", "digits", "--device", word],
@@ -195,5 +197,5 @@ def test_commands_refuse_a_device_that_is_not_there_before_anything_starts(
             text=True,
             check=False,
         )
-        assert (ended.returncode, ended.stderr) == (ExitCode.CONFIGURATION, sentence)
+        assert (ended.returncode, ended.stderr) == (code, sentence)
     assert not list(tmp_path.iterdir())

@@ -153,5 +153,7 @@ def test_the_directory_of_several_nodes_is_answered_with_the_one_of_a_node(tmp_p
     for name in ("node-1", "node-0"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "control.sock").touch()
-    with pytest.raises(UsageError, match=f"or name its state directory, such as {tmp_path}/node-0$"):
+    with pytest.raises(
+        UsageError, match=f"or name the state directory of one that runs with --state {tmp_path}/node-0$"
+    ):
         ControlClient(tmp_path / "control.sock")

@@ -34,14 +34,13 @@ def serves(daemon: Daemon) -> bool:
     return daemon.status() is not None
 
 
-def test_a_file_gets_json_lines_from_the_first_to_the_last(tmp_path: Path) -> None:
+def test_a_file_gets_json_lines_from_the_first_to_the_last_if_they_are_asked_for(tmp_path: Path) -> None:
     command = trainer("digits", "--steps", "3")
-    options = ("--log-format", "auto", "--trainer", command)
-    with all_stopped([start(tmp_path, *options, P2PSGD_LOG_BUGDET="1")]) as (daemon,):
+    options = ("--log-format", "json", "--trainer", command)
+    with all_stopped([start(tmp_path, *options)]) as (daemon,):
         until(daemon.finished, "the end of training")
         assert daemon.stop() == 0
         said = records(daemon)
-    assert said[0]["message"].startswith("P2PSGD_LOG_BUGDET in the environment is read by nothing")
     assert (said[-1]["message"], said[-1]["kind"]) == ("stopped by SIGTERM", "stop")
     assert {"start", "trainer", "view", "ready", "stop"} <= {each.get("kind") for each in said}
     assert "p2psgd.trainer" in {each["logger"] for each in said}
@@ -57,11 +56,29 @@ def test_also_the_sentence_that_it_fails_with_is_a_line_of_json(tmp_path: Path) 
     assert last["message"].startswith("cannot start the trainer '/nonexistent/trainer'")
 
 
+def test_a_refusal_of_the_command_line_is_text_whatever_the_log_is(tmp_path: Path) -> None:
+    with all_stopped([start(tmp_path, "--log-format", "json", "--rank", "x")]) as (daemon,):
+        assert daemon.process.wait(DEADLINE_S) == 64
+        said = daemon.words()
+    assert said == "p2psgd: --rank 'x' is not i/n with 0 <= i < n, such as 0/4 for the first of four\n"
+
+
+def test_a_refusal_of_the_command_line_is_an_error_in_the_journal(tmp_path: Path) -> None:
+    log = tmp_path / "node-0.log"
+    log.touch()
+    there = log.stat()
+    with all_stopped([start(tmp_path, "--rank", "x", JOURNAL_STREAM=f"{there.st_dev}:{there.st_ino}")]) as (
+        daemon,
+    ):
+        assert daemon.process.wait(DEADLINE_S) == 64
+        assert daemon.words().startswith("<3>p2psgd: --rank 'x' is not i/n")
+
+
 def test_in_the_journal_lines_begin_with_their_priority_and_without_a_time(tmp_path: Path) -> None:
     log = tmp_path / "node-0.log"
     log.touch()
     there = log.stat()
-    options = ("--log-format", "auto", "--trainer", "/nonexistent/trainer")
+    options = ("--trainer", "/nonexistent/trainer")
     with all_stopped([start(tmp_path, *options, JOURNAL_STREAM=f"{there.st_dev}:{there.st_ino}")]) as (
         daemon,
     ):
@@ -97,7 +114,7 @@ def test_a_terminal_gets_lines_for_people(tmp_path: Path) -> None:
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_a_flood_of_refused_hosts_is_told_in_few_lines(tmp_path: Path, loop: str) -> None:
     command = trainer("digits", "--steps", "3")
-    with all_stopped([start(tmp_path, "--log-format", "auto", "--trainer", command, P2PSGD_LOOP=loop)]) as (
+    with all_stopped([start(tmp_path, "--log-format", "json", "--trainer", command, P2PSGD_LOOP=loop)]) as (
         daemon,
     ):
         until(daemon.finished, "the end of training")

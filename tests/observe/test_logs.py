@@ -89,11 +89,11 @@ def test_each_line_in_the_journal_has_its_priority() -> None:
     assert formatter.format(record("node-1", logging.DEBUG)).startswith("<7>")
 
 
-def test_auto_is_json_in_a_file_and_priorities_where_the_journal_is(file: TextIO) -> None:
-    assert isinstance(choose_formatter(LogFormat.AUTO, file, {}), JsonFormatter)
+def test_a_file_gets_what_is_asked_for_and_the_journal_priorities_as_well(file: TextIO) -> None:
+    assert isinstance(choose_formatter(LogFormat.JSON, file, {}), JsonFormatter)
     assert isinstance(choose_formatter(LogFormat.TEXT, file, {}), TextFormatter)
     there = journal(file)
-    in_journal = choose_formatter(LogFormat.AUTO, file, there)
+    in_journal = choose_formatter(LogFormat.TEXT, file, there)
     assert in_journal.format(record("node-1")) == "<6>linked with node-1"
     as_json = choose_formatter(LogFormat.JSON, file, there).format(record("node-1"))
     assert json.loads(as_json.removeprefix("<6>"))["message"] == "linked with node-1"

@@ -28,8 +28,9 @@ from tests.oracle.subject import EXIT_CODES
 
 LIMIT_S: Final = 60  # a command that takes longer is killed: it waits for something
 KILLED: Final = -1
-TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:[\d.]+(Z|[+-]\d\d:?\d\d)")
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:[\d.]+(Z|[+-]\d\d:?\d\d)")
 LISTED: Final = re.compile(r"^  ([a-z][a-z0-9-]*)  ", re.MULTILINE)
+GROUP: Final = "COMMAND [ARGS]..."  # in the usage of one
 
 
 def observe() -> dict[str, object]:
@@ -62,8 +63,7 @@ def _lines(code: int, text: str) -> list[str]:
 def _helps(runner: Runner, command: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     code, text = runner.run((*command, "--help"))
     yield " ".join(("p2psgd", *command)), _lines(code, text)
-    _, _, commands = text.partition("\nCommands:\n")
-    for name in LISTED.findall(commands):
+    for name in LISTED.findall(text) if GROUP in text.partition("\n")[0] else ():
         yield from _helps(runner, (*command, name))
 
 

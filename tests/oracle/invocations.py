@@ -43,7 +43,7 @@ INVOCATIONS: Final = tuple(
         "node --peers hosts.txt",
         f"{_NODE} --failure-timeout 0.1",
         f"{_NODE} --failure-timeout long",
-        f"{_NODE} --listen nowhere",
+        f"{_NODE} --listen nowhere:x",
         f"{_NODE} --listen 127.0.0.1:70000",
         f"{_NODE} --listen 192.0.2.1:7315",
         f"{_NODE} --rank 4/4",

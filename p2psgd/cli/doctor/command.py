@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
-from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.errors import UsageError
 from p2psgd.base.formatting import print_text
-from p2psgd.cli.asking import StateOption
-from p2psgd.cli.options import ConfigOption, PlaintextOption, TlsOption
+from p2psgd.cli.options import (
+    LISTEN_DEFAULT,
+    ConfigOption,
+    JsonOption,
+    ListenOption,
+    PlaintextOption,
+    StateOption,
+    TlsOption,
+    parse_listen,
+)
 from p2psgd.observe.logs import LogFormat, begin_log
 
 
@@ -19,7 +27,7 @@ def doctor(
         Path | None,
         typer.Option(help="The list of hosts, as for `p2psgd node`."),
     ] = None,
-    listen: Annotated[str, typer.Option(help="Where the node listens.")] = "0.0.0.0:7315",
+    listen: ListenOption = LISTEN_DEFAULT,
     tls: TlsOption = None,
     insecure_plaintext: PlaintextOption = False,
     state: StateOption = None,
@@ -39,9 +47,7 @@ def doctor(
             allow_from_autoenv=False,
         ),
     ] = 30.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything, for machines.", allow_from_autoenv=False)
-    ] = False,
+    as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
     """Find what would keep this machine from a run, and name the remedy.
@@ -57,12 +63,8 @@ def doctor(
     from p2psgd.cli.doctor.examination import Examination
     from p2psgd.cli.doctor.findings import exit_code, render, summarise
     from p2psgd.ipc.listener import default_state_directory
-    from p2psgd.net.address import parse_address
 
-    try:
-        address = parse_address(listen, port_default=None)
-    except ValueError as error:
-        raise UsageError(f"--listen: {error}", ExitCode.CONFIGURATION) from None
+    address = parse_listen(listen)
     if peers is None:
         raise UsageError("which machines? give --peers FILE, or the --config that names it")
     if tls is not None and insecure_plaintext:

@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 import p2psgd.cli.app
+from p2psgd.base.environment import OPTIONS
 from p2psgd.base.errors import ExitCode
 from p2psgd.cli.configuration import ABOUT_ITSELF, ConfiguredCommand, variable_of
 
@@ -151,7 +152,7 @@ def test_people_are_shown_a_line_for_each(
             "failure_timeout: --failure-timeout: the failure timeout must be 0.2 to 600 s, not nan",
         ),
         ("log_budget = 0", "log_budget: it takes 1 or more"),
-        ('listen = "nowhere"', "listen: --listen: 'nowhere' lacks a port"),
+        ('listen = "a b"', "listen: --listen: 'a b' is not host, host:port or [ipv6]:port"),
         ("http_exposed = true", "http_exposed: --http-exposed is for the address of --http"),
         ('log_format = "xml"', "log_format: Invalid value for '--log-format': 'xml' is not one of"),
         ('config = "other.toml"', "there is no option 'config', known are advertise, "),
@@ -192,21 +193,30 @@ def test_what_the_environment_says_wrong_is_refused_with_its_name(
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "code"),
     [
-        ["--nonsense"],
-        ["--peers", "absent.txt"],
-        [],
-        ["--config", "absent.toml"],
-        ["stray"],
-        ["--peers", "hosts.txt"],
-        ["--peers", "hosts.txt", "--tls", "absent"],
+        (["--nonsense"], ExitCode.USAGE),
+        (["stray"], ExitCode.USAGE),
+        ([], ExitCode.USAGE),
+        (["--peers", "hosts.txt", "--listen", "a b"], ExitCode.USAGE),
+        (["--peers", "hosts.txt", "--rank", "x"], ExitCode.USAGE),
+        (["--peers", "hosts.txt"], ExitCode.CONFIGURATION),
+        (["--peers", "absent.txt", PLAIN], ExitCode.CONFIGURATION),
+        (["--config", "absent.toml"], ExitCode.CONFIGURATION),
+        (["--peers", "hosts.txt", "--tls", "absent"], ExitCode.CONFIGURATION),
     ],
 )
-def test_show_ends_as_a_node_that_a_person_must_mend(
-    monkeypatch: pytest.MonkeyPatch, options: list[str]
+def test_show_ends_with_the_code_of_node_for_the_same_mistake(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], code: ExitCode
 ) -> None:
-    assert run(monkeypatch, "config", "show", *options) == ExitCode.CONFIGURATION
+    assert run(monkeypatch, "config", "show", *options) == code
+    if code is ExitCode.USAGE:  # else a node would look at this machine, and listen
+        assert run(monkeypatch, "node", *options) == code
+
+
+def test_listen_without_a_port_is_the_default_port(show: Show) -> None:
+    for text, address in (("127.0.0.1", "127.0.0.1:7315"), ("[::1]", "[::1]:7315"), ("[::1]:80", "[::1]:80")):
+        assert show("--peers", "hosts.txt", "--listen", text)["listen"]["value"] == address
 
 
 def test_what_is_in_force_is_shown_before_what_is_missing(
@@ -223,14 +233,30 @@ def test_what_is_in_force_is_shown_before_what_is_missing(
         assert said.err.count("\n") == 1
 
 
-def test_a_variable_that_nothing_reads_is_warned_of_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "command", [["config", "show"], ["node"], ["status"], ["checkpoint", "list"], ["recipe"]]
+)
+def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_by_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
-    for name in ("LOG_BUGDET", "LOOP", "REQUIRE_CHROMIUM", "RECIPE", "LOG_BUDGET"):
-        monkeypatch.setenv(f"P2PSGD_{name}", "1")
-    assert run(monkeypatch, "config", "show", PLAIN, "--peers", "hosts.txt") == ExitCode.OK
-    words = "P2PSGD_LOG_BUGDET in the environment is read by nothing, the nearest is P2PSGD_LOG_BUDGET"
-    assert capsys.readouterr().err == f"p2psgd: warning: {words}\n"
+    monkeypatch.setenv("P2PSGD_LOG_BUGDET", "1")
+    assert run(monkeypatch, *command) == ExitCode.CONFIGURATION
+    words = "p2psgd has no variable P2PSGD_LOG_BUGDET, which is in the environment"
+    hint = "the nearest is P2PSGD_LOG_BUDGET; correct it or unset it"
+    assert capsys.readouterr().err == f"p2psgd: {words}: {hint}\n"
+    assert run(monkeypatch, *command, "--help") == ExitCode.OK
+
+
+def test_the_variables_of_options_are_those_that_trainers_know() -> None:
+    commands = typing.cast(Any, get_command(p2psgd.cli.app.app)).commands.values()
+    configured = [command for command in commands if isinstance(command, ConfiguredCommand)]
+    read = {
+        variable_of(parameter.name)
+        for command in configured
+        for parameter in command.params
+        if getattr(parameter, "allow_from_autoenv", False)
+    }
+    assert read - {variable_of("help")} == OPTIONS
 
 
 def test_options_of_node_train_and_local_that_share_a_variable_mean_the_same() -> None:
@@ -261,11 +287,11 @@ def test_what_local_reads_from_the_environment_is_not_read_by_each_of_its_nodes(
     monkeypatch.setattr("p2psgd.cli.local.run_local", run_local)
     for name in [name for name in os.environ if name.startswith("P2PSGD_")]:
         monkeypatch.delenv(name)
-    for name, value in {"STEPS": "3", "REPORT": "report.json", "ZZZ": "mine", "LOOP": "asyncio"}.items():
+    for name, value in {"STEPS": "3", "REPORT": "report.json", "CPU": "portable", "LOOP": "asyncio"}.items():
         monkeypatch.setenv(f"P2PSGD_{name}", value)
     monkeypatch.setenv("P2PSGD_RECIPE", "digits")
     assert run(monkeypatch, "local", "-n", "2") == ExitCode.OK
-    assert seen == {"steps": 3, "left": {"P2PSGD_ZZZ", "P2PSGD_LOOP"}}
+    assert seen == {"steps": 3, "left": {"P2PSGD_CPU", "P2PSGD_LOOP"}}
 
 
 def test_a_doctor_that_is_told_of_nobody_says_so(

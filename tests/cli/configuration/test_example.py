@@ -10,7 +10,7 @@ from typing import Any, cast
 from typer.main import get_command
 
 import p2psgd.cli.app
-from p2psgd.cli.configuration import OTHERS, ConfiguredCommand
+from p2psgd.base.environment import KNOWN
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
 SHOWN_ONLY = {"http"}  # not set by default: the example shows a likely value
@@ -35,11 +35,5 @@ def test_what_it_has_commented_out_is_the_default() -> None:
 def test_variables_that_units_and_examples_set_are_read() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(SYSTEMD.iterdir()))
     named = set(re.findall(r"P2PSGD_[A-Z_]+", text))
-    options = {
-        f"P2PSGD_{parameter.name.upper()}"
-        for command in commands().values()
-        if isinstance(command, ConfiguredCommand)
-        for parameter in command.params
-    }
     assert "P2PSGD_SECONDS" in named
-    assert named <= options | OTHERS
+    assert named <= KNOWN

@@ -31,7 +31,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(*options: str) -> Run:
         directory = tmp_path / f"run-{len(runs)}"
         directory.mkdir()
-        runs.append(Run(directory, "--recipe", "digits", *options))
+        recipe = [] if "--trainer" in options else ["--recipe", "digits"]
+        runs.append(Run(directory, *recipe, *options))
         return runs[-1]
 
     yield start
@@ -207,7 +208,8 @@ def test_a_trainer_that_cannot_start_stops_the_run_with_its_sentence(start: Star
         (["--steps", "5", "--seconds", "5"], ExitCode.USAGE, "give one of them"),
         (["-n", "65"], ExitCode.USAGE, "64"),
         (["--recipe", "absent"], ExitCode.CONFIGURATION, "there is no recipe 'absent'"),
-        (["--report", "absent/report.json"], ExitCode.USAGE, "make the directory first"),
+        (["--report", "absent/report.json"], ExitCode.PERMISSION, "make the directory first"),
+        (["--recipe", "digits", "--trainer", "true"], ExitCode.USAGE, "--recipe is for the built-in trainer"),
         (["--no-such-option"], ExitCode.USAGE, "--no-such-option"),
     ],
 )

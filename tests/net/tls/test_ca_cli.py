@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_from_nothing_to_a_machine_in_three_commands(tmp_path: Path) -> None:
     assert Credentials.load(tmp_path / "tls").name == "node-2"
     packed = ca(tmp_path, "bundle", "node-2", "--out", "-").stdout
     assert packed == (tmp_path / "node-2.tar").read_bytes()
+
+
+def test_what_is_made_is_described_for_machines(tmp_path: Path) -> None:
+    assert json.loads(said(tmp_path, "init", "--run", "speech-7", "--json")) == {
+        "run": "speech-7",
+        "directory": "ca",
+    }
+    (made,) = json.loads(said(tmp_path, "issue", "node-1", "--json"))
+    credentials = Credentials.load(tmp_path / made["directory"])
+    assert (made["node"], made["id"]) == (credentials.name, f"{credentials.node:016x}")
+    assert datetime.fromisoformat(made["expires"]) > datetime.now(UTC)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""The node that a command is about: the one that --state or a variable names, else this user's own, else that
+of this machine's systemd service.
+
+Where this user's own and the service's are both there, a sentence on standard error says which it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from p2psgd.base.formatting import printable
+from p2psgd.ipc import listener
+from p2psgd.ipc.listener import SOCKET_NAME, control_path, default_state_directory
+
+PlaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="State directory of the node (default: $P2PSGD_STATE, else ~/.local/state/p2psgd, else that of "
+        "this machine's systemd service).",
+    ),
+]
+_NAMING: Final = ("P2PSGD_CONTROL", "P2PSGD_STATE", "STATE_DIRECTORY")
+
+
+def find_control(state: Path | None) -> Path:
+    """Return the control socket of the node to ask; a node that runs comes before one that does not."""
+    path = control_path(state)
+    if _is_named(state):
+        return path
+    own, service = default_state_directory(), listener.SERVICE_STATE
+    if path.parent == listener.SERVICE_DIRECTORY:
+        if own.is_dir():
+            _say(f"asks this machine's service, as no node runs in {own}")
+        return path
+    if not own.is_dir() and os.path.lexists(service):  # the service is stopped, and its last words are there
+        return service / SOCKET_NAME
+    _tell_apart(own, listener.SERVICE_DIRECTORY, service)
+    return path
+
+
+def find_state(state: Path | None) -> Path:
+    """Return the state directory to read; a node need not run there."""
+    if _is_named(state):
+        return control_path(state).parent  # --state may name the socket as well
+    own, service = default_state_directory(), listener.SERVICE_STATE
+    if not own.is_dir() and os.path.lexists(service):
+        return service
+    _tell_apart(own, service)
+    return own
+
+
+def _is_named(state: Path | None) -> bool:
+    return state is not None or any(map(os.environ.get, _NAMING))
+
+
+def _tell_apart(own: Path, *places: Path) -> None:
+    there = next(filter(os.path.lexists, places), None)
+    if there is not None and own.is_dir():
+        _say(f"the node is that of {own}; --state {there} is this machine's service")
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"p2psgd: {printable(words)}\n")
