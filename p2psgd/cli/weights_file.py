@@ -99,8 +99,8 @@ def fetch_replica(client: ControlClient) -> Replica:
 
 
 class Written(NamedTuple):
-    """Describes a file of weights: their number, the replica's digest in hex, and the number of buffers, which
-    the node's script kept at its step `steps`; None if it does not say.
+    """Describes a file of weights: their number, the replica's digest in hex, and the number of buffers,
+    which the node's script kept at its step `steps`; None if it does not say.
     """
 
     weights: int

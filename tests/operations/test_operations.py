@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -113,6 +115,14 @@ def test_who_follows_the_page_gets_a_cluster_over_tls_and_keeps_it(tmp_path: Pat
         with ThreadPoolExecutor() as threads:
             list(threads.map(machines.start, (*VMS, DESK)))
         Reader(machines).follow_all()
+
+
+def test_the_units_are_understood_by_systemd_and_closed_enough() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    done = subprocess.run([CHECKOUT / ".ci" / "check-units"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("Overall exposure level for p2psgd") == 2
 
 
 def test_every_block_of_the_page_says_where_it_is_typed() -> None:
