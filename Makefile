@@ -4,7 +4,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(PYTHON) -m pip --python $(BIN)/python --disable-pip-version-check
+# pip shows its progress where somebody watches: on a terminal. $(shell) takes the standard output away.
+QUIET := $(shell test -t 2 || echo --quiet)
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard p2psgd/wire/native/*.?pp p2psgd/wire/native/kernels/*)
+
+# Before PyTorch is downloaded for GPUs where there is none. No address of an index stands here: PyTorch's page has it,
+# and pip reads PIP_EXTRA_INDEX_URL itself, from make's command line too.
+NVIDIA := $(wildcard /proc/driver/nvidia/version)
+define say_torch_sizes
+@test -n "$(NVIDIA)$(PIP_EXTRA_INDEX_URL)$(PIP_INDEX_URL)" || $(BIN)/python -c 'import torch' 2>/dev/null || printf '%s\n' \
+  "No NVIDIA GPU is found here, and unless pip is configured otherwise, its PyTorch brings about 5 GB of libraries for GPUs." \
+  "PyTorch for CPUs has 0.8 GB: press Ctrl+C, take the address after --index-url from PyTorch's install page (compute" \
+  "platform: CPU), and run: make $@ PIP_EXTRA_INDEX_URL=ADDRESS" >&2
+endef
 
 # Python keeps the bytecode of what it has compiled, whatever the caller's environment says: tests and chaos start
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
@@ -61,7 +73,7 @@ rivals: $(VENV)/.test $(VENV)/.test-torch $(VENV)/.bench .venv-rivals/.ready
 	$(PYTHON) -c 'import tomllib; \
 	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["rivals"], sep="\n")' \
 	  > .venv-rivals/rivals.txt
-	$(PYTHON) -m pip --python .venv-rivals/bin/python --disable-pip-version-check install --quiet \
+	$(PYTHON) -m pip --python .venv-rivals/bin/python --disable-pip-version-check install $(QUIET) \
 	  --requirement .venv-rivals/rivals.txt
 	touch $@
 
@@ -123,12 +135,15 @@ clean:
 # --without-pip and `pip --python`: works also where Python ships without ensurepip (Debian without python3-venv). pip comes
 # after: with .venv/bin in PATH, `pip install` and this Makefile's python3 are then those of .venv.
 $(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "p2psgd needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not there): give" \
+	    "another one, make PYTHON=python3.12, say" >&2; exit 1; }
 	$(PYTHON) -m venv --without-pip $(VENV)
-	$(PIP) install --quiet pip
+	$(PIP) install $(QUIET) pip
 
 $(VENV)/.ready: $(NATIVE) | $(BIN)/python
 	@echo "building the native core: a minute or so"
-	$(PIP) install --quiet --editable .
+	$(PIP) install $(QUIET) --editable .
 	touch $@
 
 # The extras named in pyproject.toml, without building the native core once more.
@@ -136,5 +151,6 @@ $(VENV)/.%: $(VENV)/.ready
 	$(BIN)/python -c 'import tomllib; \
 	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["$*"], sep="\n")' \
 	  > $(VENV)/$*.txt
-	$(PIP) install --quiet --requirement $(VENV)/$*.txt
+	$(if $(findstring torch,$*),$(say_torch_sizes))
+	$(PIP) install $(QUIET) --requirement $(VENV)/$*.txt
 	touch $@
