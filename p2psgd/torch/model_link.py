@@ -305,6 +305,9 @@ class ModelLink:
             if self.stopping:
                 break
             yield epoch
+            if self._ended:  # closed by the script
+                return
+            self.report(epoch=epoch + 1)
         self.close(finished=not self.stopping)
 
     def keep(self, *objects: Any) -> None:
