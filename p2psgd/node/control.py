@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,10 @@ from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
 from p2psgd.wire.update import OwnUpdateMade
+
+OTHER_INITIAL = (
+    "the trainer begins with other weights than its run has begun with, and goes on with those of the run"
+)
 
 
 class ControlledNode(Protocol):
@@ -85,8 +90,10 @@ class NodeControl:
         spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes, proposal.shards)
         if self._node.run is not None:
             known = self._node.run.replica.spec
-            if spec.fingerprint != known.fingerprint:
+            if dataclasses.replace(spec, initial=known.initial).fingerprint != known.fingerprint:
                 raise TrainerError(_another_run(known, spec, self._node.options.state))
+            if spec.initial != known.initial:  # of a script that loads what it has saved, or has no seed
+                self._node.node_log.note("trainer", OTHER_INITIAL)
             self.trainer.came()
             return
         try:

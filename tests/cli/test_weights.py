@@ -13,7 +13,7 @@ import pytest
 import safetensors.numpy
 
 import p2psgd
-from p2psgd.base.errors import UsageError
+from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.cli.weights_file import export_weights, write_weights
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
@@ -53,6 +53,26 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
         assert (exported["a"] == 0.5).all()
         assert exported["b"].tolist() == [0.0, 0.5, 0.0, 0.0]
     assert sorted(path.name for path in tmp_path.glob("*weights*")) == ["weights.npz"]
+
+
+def test_a_trainer_with_other_weights_goes_on_with_those_of_its_node(tmp_path: Path) -> None:
+    """As a script does that loads what it has saved itself before it attaches, or that has no seed."""
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("")
+    (port,) = free_ports(1)
+    place = tmp_path / "node"
+    with all_stopped([Daemon(place, "--peers", str(hosts), "--listen", f"127.0.0.1:{port}")]) as daemons:
+        with p2psgd.attach(np.full(3, 0.5), control=place) as link:
+            link.send(np.ones(3, np.float32), threshold=2**19)
+        for _ in range(2):
+            with p2psgd.attach(np.full(3, 7.0), control=place) as link:
+                assert link.weights.tolist() == [1.0, 1.0, 1.0]
+                assert link.steps == 1
+            daemons[0].stop()
+            daemons[0] = Daemon(place, "--peers", str(hosts), "--listen", f"127.0.0.1:{port}")
+        with pytest.raises(TrainerError, match=r"this node takes part in run .* this trainer is for run"):
+            p2psgd.attach(np.full(4, 0.5), control=place)
+    assert "begins with other weights than its run" in (place / "events.jsonl").read_text()
 
 
 def test_buffers_and_second_names_that_a_script_keeps_are_exported_from_a_node_and_from_its_checkpoint(
