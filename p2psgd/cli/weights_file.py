@@ -84,15 +84,15 @@ def check_weights_place(path: Path) -> None:
     check_output(path, "weights")
 
 
-def fetch_replica(client: ControlClient) -> Replica:
-    """Get a copy of a daemon's replica, and what its script keeps."""
+def fetch_replica(client: ControlClient, *, with_script: bool = False) -> Replica:
+    """Get a copy of a daemon's replica; `with_script`: also what its script keeps, a gigabyte at most."""
     fields, descriptors = client.exchange(ReplicaRequest())
     try:
         answer = check_answer(ReplicaAnswer, fields)
         if not 1 <= len(descriptors) <= 2:
             raise UsageError(f"the daemon sent {len(descriptors)} descriptors with its replica, not 1 or 2")
         coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
-        script = descriptors[1:]
+        script = descriptors[1:] if with_script else []
         return Replica(answer, coordinates, read_state(script[0]) if script else {})
     finally:
         close_descriptors(descriptors)
@@ -121,7 +121,7 @@ def export_weights(client: ControlClient, path: Path) -> Written:
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
-    answer, coordinates, script = fetch_replica(client)
+    answer, coordinates, script = fetch_replica(client, with_script=True)
     values = weights_of(coordinates[: answer.weights], mode=answer.mode, quantum_log2=answer.quantum_log2)
     return write_weights(path, values, tensors=answer.tensors, digest=answer.digest, script=script)
 

@@ -22,14 +22,23 @@ from p2psgd.base.errors import TrainerError
 
 ALONE: Final = "P2PSGD_ALONE"
 STOP_LIMIT_S: Final = 10.0  # then it is killed
-# The kernel ends the child when the script's thread that made it has ended. Not by preexec_fn, since a script
-# with PyTorch has threads.
+# It watches the script itself: the script may have threads, forked processes and any end. A script that is
+# killed leaves its daemon's state to the daemon.
 PROGRAM: Final = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
-if os.getppid() == int(sys.argv.pop(1)):
+import os, select, shutil, signal, sys, threading
+script, state = int(sys.argv.pop(1)), sys.argv.pop(1)
+alive = os.pidfd_open(script)
+def follow():
+    select.select([alive], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
+if os.getppid() == script:
+    threading.Thread(target=follow, daemon=True).start()
     from p2psgd.cli.app import main
-    main()
+    try:
+        main()
+    finally:
+        if os.getppid() != script:
+            shutil.rmtree(state, ignore_errors=True)
 """
 
 
@@ -60,13 +69,16 @@ class OwnDaemon:
     """The daemon of a script that trains alone; `close` ends it, and so does the end of the script."""
 
     def __init__(self) -> None:
+        self._script = os.getpid()
         self.state = Path(tempfile.mkdtemp(prefix="p2psgd-alone-"))
         self._log = self.state / "log.txt"
         # All of 127.0.0.0/8 is this machine, so a chosen address is as good as a port of one's own.
         address = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}:7315"
         hosts = self.state / "hosts.txt"
         hosts.write_text(f"{address}\n", encoding="utf-8")
-        command = [sys.executable, "-c", PROGRAM, str(os.getpid()), "node", "--name", "alone"]
+        # -P: modules in the working directory are none of the daemon's business.
+        command = [sys.executable, "-P", "-c", PROGRAM, str(self._script), str(self.state)]
+        command += ["node", "--name", "alone"]
         command += ["--peers", str(hosts), "--listen", address, "--state", str(self.state)]
         command += ["--log-format", "text"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("P2PSGD_")}
@@ -90,7 +102,9 @@ class OwnDaemon:
             raise TrainerError(f"the daemon of this script has ended: {last.removeprefix('p2psgd: '):.300}")
 
     def close(self) -> None:
-        """End it, and delete its state; harmless a second time."""
+        """End it, and delete its state; harmless a second time, and in a fork of the script."""
+        if os.getpid() != self._script:
+            return
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:

@@ -115,10 +115,11 @@ def attach(
         request = AttachRequest(version=VERSION, pid=os.getpid(), run=run)
     except ValidationError as error:
         raise TrainerError(f"attach: {describe_fault(error)}") from None
-    own = OwnDaemon() if by_itself else None
-    path = control_path(control if own is None else own.state)
+    own = None
     descriptors = [] if coordinates is None else [sealed_copy("p2psgd-initial", coordinates)]
     try:
+        own = OwnDaemon() if by_itself else None
+        path = control_path(control if own is None else own.state)
         link = _attach_by(
             time.monotonic() + timeout_s, path, request, descriptors, make_compute=make_compute, own=own
         )

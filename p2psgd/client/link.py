@@ -137,8 +137,7 @@ class Link:
         self.residual_age = answer.residual_age
         self._rank = answer.rank
         self.peer_steps = dict(answer.peer_steps)
-        self._peer_sends: dict[int, tuple[int, float]] = {}  # since this trainer attached, and when the last
-        self._attached_at = time.monotonic()
+        self._peer_gaps: dict[int, tuple[float, float]] = {}  # when a peer sent last, and its longest gap
 
     def __enter__(self) -> Self:
         return self
@@ -359,12 +358,15 @@ class Link:
         """
         return self._memory.links_busy
 
-    def update_interval_s(self, node: int) -> float | None:
-        """Return the mean seconds from one send of a peer to its next, since this trainer has attached; None
-        if it has sent nothing since then.
-        """
-        sends, last = self._peer_sends.get(node, (0, 0.0))
-        return (last - self._attached_at) / sends if sends else None
+    def longest_gap_s(self, node: int) -> float:
+        """Return the longest time in seconds from one send of a peer to its next, as this trainer saw it."""
+        return self._peer_gaps.get(node, (0.0, 0.0))[1]
+
+    def linked_peers(self) -> set[int]:
+        """Return the ids of the peers whose updates this node gets now, over a link or through others."""
+        peers = self._client.request("status")["status"].get("peers", [])
+        linked = [each for each in peers if each["state"] in ("connected", "suspect") or each["through"]]
+        return {int(each["id"], 16) for each in linked if each["id"]}
 
     # -- rounds
     #
@@ -693,7 +695,9 @@ class Link:
     def _note_peer(self, node: int, steps: int) -> None:
         if node != self.node_id:  # an update of an earlier incarnation of this node is its own
             if steps > self.peer_steps.get(node, 0):
-                self._peer_sends[node] = (self._peer_sends.get(node, (0, 0.0))[0] + 1, time.monotonic())
+                now = time.monotonic()
+                last, longest = self._peer_gaps.get(node, (now, 0.0))
+                self._peer_gaps[node] = (now, max(longest, now - last))
             self.peer_steps[node] = max(steps, self.peer_steps.get(node, 0))
 
     def _reload(self, *, differed_by: int | None = None) -> None:

@@ -26,6 +26,7 @@ OWN_TRAINER: Final = "p2psgd train: "  # and the built-in trainer
 
 # CSI (colours, movements), OSC (titles, links) and other escape sequences of ECMA-48.
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
+_OTHER_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRACEBACKS: Final = (
     "Traceback (most recent call last)",
     "Exception Group Traceback (most recent call last)",
@@ -108,7 +109,10 @@ class TrainerOutput:
 
 
 def _clean(line: bytes, cut: int) -> str:
-    text = _CONTROL.sub("", line.decode("utf-8", "replace")).expandtabs().rstrip()
+    text, before = line.decode("utf-8", "replace"), ""
+    while text != before:  # what is left may come together to another one
+        before, text = text, _CONTROL.sub("", text)
+    text = _OTHER_CONTROL.sub("", text.expandtabs()).rstrip()
     return f"{text} ... ({cut:,} more bytes)" if cut else text
 
 

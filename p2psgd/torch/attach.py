@@ -10,6 +10,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import check_steps
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
+from p2psgd.torch.gradient_mean import refuse_several
 from p2psgd.torch.model_link import ModelLink, knows_rank
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy, describe_part
@@ -117,6 +118,7 @@ def attach(
             shrinks=not own_residual,
             xp=arrays.xp,
         )
+        refuse_several(link, optimizers)
         kept = Kept(link, model, optimizers, steps)
         return ModelLink(
             link,

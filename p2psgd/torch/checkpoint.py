@@ -8,9 +8,10 @@ Buffers are kept by name, and so are the second names of tied parameters, so tha
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.ipc.script_state import ALIAS, BUFFER, STATE_BYTES_MAX, VALUES_MAX
 from p2psgd.torch.arrays import Named
+from p2psgd.torch.epochs import Place
 from p2psgd.torch.step_size import Steps
 
 KEPT_BY = "p2psgd.torch, 4"  # whose state it is, and its version
@@ -43,8 +45,11 @@ class Kept:
         optimizers: Sequence[Any],
         steps: Steps,
     ) -> None:
+        self.script_steps: Callable[[], int] = lambda: link.steps  # and those that are not sent yet
         self._link, self._model, self._optimizers, self._steps = link, model, optimizers, steps
         self._others: list[Any] = []
+        self._unclaimed: list[tuple[str, Any]] = []  # class and state of what an earlier start kept
+        self.place = Place()
         self._begun = link.steps
         self._said = False
 
@@ -55,8 +60,11 @@ class Kept:
             "kinds": _listed_kinds(self._optimizers),
             "steps": self._link.steps,
             "rates": np.array(self._steps.rates, np.float64),
-            "other kinds": _listed_kinds(self._others),
-            "others": _saved([each.state_dict() for each in self._others]),
+            "place": self.place.packed(self.script_steps()),
+            "other kinds": ", ".join([*map(_kind, self._others), *(kind for kind, _ in self._unclaimed)]),
+            "others": _saved(
+                [*(each.state_dict() for each in self._others), *(state for _, state in self._unclaimed)]
+            ),
             **_packed_buffers(self._model),
             **_aliases(self._model),
         }
@@ -76,37 +84,51 @@ class Kept:
 
     def restore(self) -> None:
         """Continue from the state that an earlier start kept, if any; TrainerError if it does not fit."""
-        kept: Named | None = self._link.restored
-        if kept is None or kept.get("by") != KEPT_BY:
+        kept = self._restored()
+        if kept is None:
             return
         same = kept["steps"] == self._link.steps
         self._steps.restore(kept["rates"].tolist() if same else ())
         try:
             self._restore_optimizers(kept)
             _copy_buffers(self._model, _unpacked_buffers(kept))
+            self.place = Place.restored(kept["place"], self._link.steps)
+            kinds = [kind for kind in kept["other kinds"].split(", ") if kind]
+            self._unclaimed = list(zip(kinds, _loaded(kept["others"]), strict=True))
         except FITS_NOT as error:
             raise _unfit(error) from None
 
-    def add(self, others: Sequence[Any]) -> None:
-        """Keep these objects as well, from now on, and give each the state that was kept of it, if any.
+    def _restored(self) -> Named | None:
+        """Return what an earlier start of this script has kept; None if nothing, or nothing for this one."""
+        kept: Named | None = self._link.restored
+        if kept is None or kept.get("by") == KEPT_BY:
+            return kept
+        print(
+            f"p2psgd: what this node has kept is of {kept.get('by', 'another kind of script')!s:.100}, not of"
+            f" {KEPT_BY}: the optimizer and what is kept beside it begin anew",
+            file=sys.stderr,
+        )
+        return None
+
+    def add(self, others: Sequence[Any]) -> bool:
+        """Keep these objects as well, from now on, and give each the state that was kept of it; return
+        whether each had one.
 
         TrainerError if one has no state, or the state does not fit.
         """
         check_kept(others)
-        kept: Named | None = self._link.restored
-        begin = len(self._others)
         self._others += others
-        if kept is None or kept.get("by") != KEPT_BY:
-            return
-        kinds = [kind for kind in kept["other kinds"].split(", ") if kind][begin:]
+        claimed, self._unclaimed = self._unclaimed[: len(others)], self._unclaimed[len(others) :]
         try:
-            for each, kind, state in zip(others, kinds, _loaded(kept["others"])[begin:], strict=False):
+            for each, (kind, state) in zip(others, claimed, strict=False):
                 _check_kinds(kind, [each])
                 each.load_state_dict(state)
-            if self._link.steps == self._begun:
-                self._restore_optimizers(kept)  # a scheduler that was made since then has set them back
+            if claimed and self._link.steps == self._begun and self._link.restored is not None:
+                # A scheduler that was made since then has set rates back.
+                self._restore_optimizers(self._link.restored)
         except FITS_NOT as error:
             raise _unfit(error) from None
+        return len(claimed) == len(others)
 
     def _restore_optimizers(self, kept: Named) -> None:
         _check_kinds(kept["kinds"], self._optimizers)
@@ -143,7 +165,11 @@ def _check_kinds(kept: str, objects: Sequence[Any]) -> None:
 
 
 def _listed_kinds(objects: Sequence[Any]) -> str:
-    return ", ".join(type(each).__name__ for each in objects)
+    return ", ".join(map(_kind, objects))
+
+
+def _kind(each: Any) -> str:
+    return type(each).__name__
 
 
 def _saved(value: Any) -> memoryview:
@@ -190,11 +216,12 @@ def _unpacked_buffers(kept: Named) -> dict[str, Any]:
 
 
 def _aliases(model: Any) -> dict[str, str]:
-    """Return the second names of tied parameters, each with the first one."""
+    """Return the second names of tied parameters and of buffers, each with the first one."""
     first: dict[int, str] = {}
     found = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        known = first.setdefault(id(parameter), name)
+    parts = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    for name, tensor in itertools.chain(*parts):
+        known = first.setdefault(id(tensor), name)
         if known != name and len(name) <= NAME_MAX:
             found[ALIAS + name] = known
     return dict(list(found.items())[:ALIASES_MAX])

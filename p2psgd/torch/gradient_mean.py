@@ -28,6 +28,19 @@ def needs_mean_of_gradients(link: Link, optimizers: Sequence[Any]) -> bool:
     return link.mode.dense and any(type(each) is not torch.optim.SGD for each in optimizers)
 
 
+def refuse_several(link: Link, optimizers: Sequence[Any]) -> None:
+    """Raise TrainerError for several optimizers whose gradients must be averaged.
+
+    One round averages them all, before the first optimizer's step, and a script may clip or unscale those of
+    the next one after it.
+    """
+    if len(optimizers) > 1 and needs_mean_of_gradients(link, optimizers):
+        raise TrainerError(
+            "several optimizers in a dense ring must all be torch.optim.SGD, whose changes are averaged as"
+            " they are: take mode async, a sparse ring, or one optimizer"
+        )
+
+
 def has_closure(optimizer: Any, arguments: Sequence[Any], named: Named) -> bool:
     """Return True if `optimizer.step(*arguments, **named)` was given a closure."""
     return any(one is not None and one is not optimizer for one in (*arguments, named.get("closure")))

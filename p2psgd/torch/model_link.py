@@ -27,9 +27,10 @@ from p2psgd.torch.send_policy import SendPolicy
 from p2psgd.torch.step_size import Steps
 
 # After a node's last step: how long peers may send nothing before they are taken to have ended.
-SILENCE_MIN_S: Final = 5.0
-SILENCE_MAX_S: Final = 600.0
-INTERVALS_OF_SILENCE: Final = 4  # from one update of a peer to its next
+WAIT_S: Final = 3600.0  # for all of them
+SILENCE_S: Final = 30.0  # a peer may evaluate its model
+SILENCE_UNLINKED_S: Final = 5.0
+GAPS_OF_SILENCE: Final = 2
 TURN_S: Final = 0.5  # from one look at that to the next
 SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
 
@@ -119,7 +120,7 @@ class ModelLink:
     ) -> None:
         self._link, self._policy = link, policy
         self._ended = False
-        self._waited_at = -1  # steps: once is enough
+        self._waited_at = -1  # own steps
         self._own_residual = own_residual
         self.link = LinkOfModel(link, self._receive)
         self._optimizers = optimizers
@@ -138,6 +139,7 @@ class ModelLink:
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
         self._kept = kept
+        kept.script_steps = lambda: self.steps
         self._restore(kept, keep)
         flat, change = parameters.lay_out()
         self._masters = parameters.masters
@@ -238,8 +240,6 @@ class ModelLink:
     def sampler(self, dataset: Any, **options: Any) -> Any:
         """Return a `torch.utils.data.DistributedSampler` for this node's part of a dataset.
 
-        It ends early once the daemon asks this script to end.
-
         Args:
             dataset: The dataset, the same on all nodes.
             **options: Options of `DistributedSampler`, such as `shuffle` and `seed`.
@@ -247,9 +247,7 @@ class ModelLink:
         Raises:
             TrainerError: the node does not know its rank.
         """
-        sampler = NodeSampler(dataset, num_replicas=self.world_size, rank=self.rank, **options)
-        sampler.stopping = lambda: not self._ended and self.stopping
-        return sampler
+        return NodeSampler(dataset, num_replicas=self.world_size, rank=self.rank, **options)
 
     def epochs(
         self,
@@ -259,6 +257,7 @@ class ModelLink:
         step_scheduler: Any = None,
         epoch_scheduler: Any = None,
         accumulate: int = 1,
+        wait_s: float = WAIT_S,
     ) -> Iterator[int]:
         """Go through the epochs of a training, and close the link after the last one.
 
@@ -273,6 +272,7 @@ class ModelLink:
                 optimizer. It is kept as by `keep`. Default: none.
             epoch_scheduler: The same of those that are stepped after each epoch. Default: none.
             accumulate: The number of batches whose gradients add up before a step. Default: 1.
+            wait_s: The seconds to wait for the peers' last steps at the end, as of `close`.
 
         Returns:
             An iterator over the numbers of the epochs that are left, counted from 0. It ends early once the
@@ -296,19 +296,27 @@ class ModelLink:
             epoch_scheduler=epoch_scheduler,
             accumulate=accumulate,
         )
-        self.keep(*epochs.step_schedulers, *epochs.epoch_schedulers)
-        epochs.catch_up(self.steps)
-        return self._run(epochs)
+        place = self._kept.place
+        kept = self._kept.add([*epochs.step_schedulers, *epochs.epoch_schedulers])
+        epochs.go_to(place, self.steps + place.lost, kept=kept)
+        return self._run(epochs, wait_s)
 
-    def _run(self, epochs: Epochs) -> Iterator[int]:
-        for epoch in epochs.run(self.steps):
-            if self.stopping:
-                break
+    def _run(self, epochs: Epochs, wait_s: float) -> Iterator[int]:
+        place = self._kept.place
+        told = 0
+        for epoch in epochs.run(
+            place, lambda: self.steps + place.lost, lambda: not self._ended and self.stopping
+        ):
+            if epoch > told:
+                told = epoch
+                self.report(epoch=epoch)
             yield epoch
             if self._ended:  # closed by the script
                 return
-            self.report(epoch=epoch + 1)
-        self.close(finished=not self.stopping)
+        finished = not self.stopping
+        if finished:
+            self.report(epoch=place.epoch)
+        self.close(finished, wait_s=wait_s)
 
     def keep(self, *objects: Any) -> None:
         """Keep further objects with the node's checkpoints, such as a scheduler that needs the loader; in a
@@ -331,6 +339,9 @@ class ModelLink:
         only follow the peers, and no call is needed. With local steps in a ring it counts as one of them.
         """
         self._parameters.check()
+        if any(self._stepped.values()):  # an optimizer has made the step, and a scaler has skipped another
+            self._end_step_of_all()
+            return
         if self._policy.adds_up:
             if not self._whole:
                 self._undo()
@@ -350,20 +361,23 @@ class ModelLink:
             self._link.skip()
         self._follow()
 
-    def wait_for_peers(self, steps: int | None = None, *, silence_s: float | None = None) -> bool:
+    def wait_for_peers(
+        self, steps: int | None = None, *, silence_s: float | None = None, wait_s: float = WAIT_S
+    ) -> bool:
         """Send what is left, and follow the peers until each of them has made as many steps as this node.
 
         `close` does so at the end of the training. In a ring all nodes have made equally many steps anyway.
 
         Args:
             steps: The number of steps to wait for. Default: those of this node.
-            silence_s: The seconds without an update after which the others are taken to have ended, or to
-                have failed. Default: 5, or four times as long as the slowest of them has taken from one
-                update to the next on average, if that is longer; at most 600.
+            silence_s: The seconds without an update of those that are behind, after which they are taken to
+                have ended, or to have failed. Default: 30, or twice the longest time that one of them has
+                taken from one send to the next, if that is longer; 5 if this node is linked to none of them.
+            wait_s: The seconds to wait at most. Default: 3,600.
 
         Returns:
-            True if all peers have made the steps; False if nothing came for `silence_s`, or the daemon asks
-            this script to end.
+            True if all peers have made the steps; False after silence or `wait_s`, or if the daemon asks this
+            script to end.
 
         Raises:
             TrainerError: a step that was left cannot be sent.
@@ -375,49 +389,53 @@ class ModelLink:
             self._send_changes()
         self._follow()
         wanted = self.steps if steps is None else steps
-        self._waited_at = self.steps
+        self._waited_at = self.steps  # once is enough
         if link.mode.ring:
             return True
         began = last = time.monotonic()
-        said = False
+        best, said = -1, False
         try:
-            while behind := [node for node, made in link.peer_steps.items() if made < wanted]:
+            while behind := {node: made for node, made in link.peer_steps.items() if made < wanted}:
+                now, made = time.monotonic(), sum(behind.values())
+                if made > best:
+                    best, last = made, now
                 limit_s = silence_limit_s(link, behind) if silence_s is None else silence_s
-                now = time.monotonic()
-                if link.stopping or now - last >= limit_s:
+                if link.stopping or now - last >= limit_s or now - began >= wait_s:
                     return False
                 if not said and now - began > SAID_AFTER_S:
                     said = True
                     words = f"the last steps of {counted(len(behind), 'peer')}"
                     print(
-                        f"p2psgd: waiting for {words}, or until nothing has come for {limit_s:.0f} s",
+                        f"p2psgd: waiting for {words}, until they have sent nothing for {limit_s:.0f} s, and"
+                        f" {wait_s:.0f} s at most",
                         file=sys.stderr,
                         flush=True,
                     )
                     self.report(waits=words)
                 if link.wait(min(limit_s, TURN_S)):
                     self._follow()
-                    last = time.monotonic()
         finally:
             if said:
                 self.report(waits="")
         return True
 
-    def close(self, finished: bool = True) -> None:
+    def close(self, finished: bool = True, *, wait_s: float = WAIT_S) -> None:
         """End the training; the model gets the weights of the replica, which all nodes share, and the
         optimizer is an ordinary one again.
 
-        If the training is complete it waits for the last steps of the peers first, as `wait_for_peers` does,
-        so that all nodes leave with the same weights. Save the model after that, on the node with rank 0.
+        If the training is complete it waits for the last steps of the peers first, as `wait_for_peers` does.
+        Where that was not cut short, all nodes leave with the same weights. Save the model after that, on the
+        node with rank 0.
 
         Args:
             finished: True if the training is complete; False if this script should be started again. Default:
                 True. A second call does nothing.
+            wait_s: The seconds to wait at most. Default: 3,600.
         """
         try:
             if finished and not self._ended and self._waited_at != self.steps:
                 with contextlib.suppress(DaemonLost):
-                    self.wait_for_peers()
+                    self.wait_for_peers(wait_s=wait_s)
         finally:
             self._remove_hooks()
             try:
@@ -651,9 +669,10 @@ class ModelLink:
 
 def silence_limit_s(link: Link, peers: Iterable[int]) -> float:
     """Return after how many seconds without an update these peers are taken to have ended."""
-    known = [link.update_interval_s(peer) for peer in peers]
-    slowest_s = max((each for each in known if each is not None), default=0.0)
-    return min(max(SILENCE_MIN_S, INTERVALS_OF_SILENCE * slowest_s), SILENCE_MAX_S)
+    linked = link.linked_peers().intersection(peers)
+    if not linked:
+        return SILENCE_UNLINKED_S
+    return max(SILENCE_S, *(GAPS_OF_SILENCE * link.longest_gap_s(peer) for peer in linked))
 
 
 def knows_rank(link: Link) -> bool:

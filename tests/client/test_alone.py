@@ -82,6 +82,22 @@ def test_its_daemon_ends_with_a_script_that_is_killed(tmp_path: Path) -> None:
     script.send_signal(signal.SIGKILL)
     script.communicate(timeout=DEADLINE_S)
     wait_until(lambda: not daemons_in(tmp_path), "the daemon has ended")
+    assert not list(tmp_path.glob("p2psgd-alone-*"))
+
+
+def test_a_fork_of_the_script_and_modules_beside_it_do_not_touch_its_daemon(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('not for the daemon')")
+    source = SCRIPT.replace(
+        "match sys", "import os\nif os.fork() == 0:\n    sys.exit()\nos.wait()\nlink.receive()\nmatch sys"
+    )
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "forks.py").write_text(source)
+    environment = os.environ | {"P2PSGD_ALONE": "1", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, str(tmp_path / "scripts" / "forks.py"), "closes"]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_daemon_that_cannot_start_says_why_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

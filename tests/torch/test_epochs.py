@@ -26,18 +26,22 @@ class Killed(Exception):
 class Script:
     """A life of a script; `samples` are those that it has used."""
 
-    def __init__(self, daemon: Daemon, kind: str, accumulate: int = 1) -> None:
+    def __init__(self, daemon: Daemon, kind: str, accumulate: int = 1, **options: Any) -> None:
         self.samples: list[int] = []
         self.rates: list[float] = []
         self.accumulate, self.kind = accumulate, kind
         self.model = make_model()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.link = p2psgd_torch.attach(self.model, self.optimizer, control=daemon.path, run_horizon=False)
+        self.skipped: list[int] = []  # attempts that a GradScaler leaves out
+        self.link = p2psgd_torch.attach(
+            self.model, self.optimizer, control=daemon.path, run_horizon=False, **options
+        )
         data = torch.utils.data.TensorDataset(torch.arange(160))
         self.loader = torch.utils.data.DataLoader(
             data, batch_size=BATCH, sampler=self.link.sampler(data, shuffle=False)
         )
-        total = EPOCHS * len(self.loader) // accumulate
+        self.steps = -(-len(self.loader) // accumulate)  # of an epoch
+        total = EPOCHS * self.steps
         schedulers = torch.optim.lr_scheduler
         if kind == "step":
             self.scheduler = schedulers.OneCycleLR(self.optimizer, max_lr=0.1, total_steps=total)
@@ -47,24 +51,32 @@ class Script:
     def run(self, steps: int | None = None) -> None:
         """Train to the end, or until this life has made `steps` steps and is killed."""
         options = {f"{self.kind}_scheduler": self.scheduler, "accumulate": self.accumulate}
-        made = batches = 0
+        self.left = steps
         for _ in self.link.epochs(EPOCHS, self.loader, **options):
+            waiting = 0
             for (numbers,) in self.loader:
                 self.samples += numbers.tolist()
-                batches += 1
-                for parameter in self.model.parameters():
-                    parameter.grad = torch.full_like(parameter, 0.01)
-                if batches % self.accumulate:
-                    continue
-                if steps is not None and made == steps:
-                    raise Killed
-                self.rates.append(self.optimizer.param_groups[0]["lr"])
-                self.optimizer.step()
-                made += 1
-                if self.kind == "step":
-                    self.scheduler.step()
+                waiting += 1
+                if waiting == self.accumulate:
+                    self.step()
+                    waiting = 0
+            if waiting:
+                self.step()
             if self.kind == "epoch":
                 self.scheduler.step()
+
+    def step(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = torch.full_like(parameter, 0.01)
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+        if len(self.rates) not in self.skipped:
+            self.optimizer.step()
+        self.rates.append(self.optimizer.param_groups[0]["lr"])
+        if self.kind == "step":
+            self.scheduler.step()
 
     def die(self) -> None:
         """End as by `kill -9`: no state is given."""
@@ -73,9 +85,9 @@ class Script:
         self.link._link._client.close()
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", [1, 2, 4])
 @pytest.mark.parametrize("kind", ["step", "epoch"])
-@pytest.mark.parametrize("killed_after", [1, 3, STEPS - 1, STEPS + 2])
+@pytest.mark.parametrize("killed_after", [1, 3, 7, 8])
 def test_a_script_that_was_killed_goes_on_with_the_next_batch_at_the_right_rate(
     start_daemon: Any, kind: str, accumulate: int, killed_after: int
 ) -> None:
@@ -92,10 +104,11 @@ def test_a_script_that_was_killed_goes_on_with_the_next_batch_at_the_right_rate(
         second = Script(daemon, kind, accumulate)
         assert second.link.steps == killed_after
         second.run()
-    used = first.samples[: killed_after * accumulate * BATCH]  # of the steps that were made
-    assert used + second.samples == whole.samples == EPOCHS * OWN
-    assert first.rates + second.rates == pytest.approx(whole.rates)
     assert second.link._ended
+    assert whole.samples == EPOCHS * OWN
+    batches = min(killed_after % first.steps * accumulate, STEPS) + killed_after // first.steps * STEPS
+    assert first.samples[: batches * BATCH] + second.samples == whole.samples
+    assert first.rates + second.rates == pytest.approx(whole.rates)
 
 
 def test_objects_that_are_kept_later_have_their_state_back(daemon: Daemon) -> None:
@@ -132,6 +145,97 @@ def test_epochs_end_early_when_the_daemon_asks_for_the_end(daemon: Daemon) -> No
     assert script.samples == []
     assert script.link._ended
     assert daemon.trainer_status()["finished"] is False
+
+
+def test_steps_that_were_lost_with_a_trainer_are_not_made_again_and_no_schedule_is_too_long(
+    daemon: Daemon,
+) -> None:
+    first = Script(daemon, "step", local_steps=8)
+    with pytest.raises(Killed):
+        first.run(13)
+    assert (first.link.steps, first.link.link.steps) == (13, 8)
+    daemon.call(daemon.server.session.request_state)
+    first.link.link.wait(0.0)  # gives it
+    first.die()
+    wait_until(lambda: not daemon.trainer_status()["attached"], "the daemon has seen its end")
+    second = Script(daemon, "step", local_steps=8)
+    assert second.link.steps == 8
+    second.run()
+    assert first.samples[: 13 * BATCH] + second.samples == EPOCHS * OWN
+    assert second.scheduler.last_epoch == EPOCHS * STEPS
+
+
+def test_steps_that_a_scaler_has_left_out_in_earlier_epochs_change_nothing(daemon: Daemon) -> None:
+    first = Script(daemon, "epoch")
+    first.skipped = [1, 2, 5]
+    with pytest.raises(Killed):
+        first.run(STEPS + 4)
+    daemon.call(daemon.server.session.request_state)
+    first.link.link.receive()
+    first.die()
+    wait_until(lambda: not daemon.trainer_status()["attached"], "the daemon has seen its end")
+    second = Script(daemon, "epoch")
+    assert second.link.steps == STEPS + 4 - 3
+    second.run()
+    assert first.samples[: (STEPS + 4) * BATCH] + second.samples == EPOCHS * OWN
+    assert second.scheduler.last_epoch == EPOCHS
+
+
+@pytest.mark.parametrize("kind", ["step", "epoch"])
+def test_a_script_that_is_asked_to_end_in_mid_epoch_ends_after_a_batch_and_goes_on_there(
+    daemon: Daemon, kind: str
+) -> None:
+    first = Script(daemon, kind)
+
+    def stop_at_13(*_: object) -> None:
+        if first.link.steps == 13:
+            daemon.call(daemon.server.session.finish)
+
+    first.optimizer.register_step_post_hook(stop_at_13)
+    first.run()
+    assert (first.link.steps, len(first.samples)) == (13, 13 * BATCH)
+    assert first.scheduler.last_epoch == (13 if kind == "step" else 1)
+    wait_until(lambda: not daemon.trainer_status()["attached"], "the daemon has seen its end")
+    daemon.call(lambda: setattr(daemon.server.session, "_stopping", False))  # as when a daemon starts again
+    second = Script(daemon, kind)
+    second.run()
+    assert first.samples + second.samples == EPOCHS * OWN
+    assert second.rates[0] == pytest.approx(first.rates[-1] if kind == "epoch" else second.rates[0])
+    assert second.scheduler.last_epoch == (EPOCHS * STEPS if kind == "step" else EPOCHS)
+
+
+def test_what_was_kept_and_is_not_asked_for_is_kept_on(daemon: Daemon) -> None:
+    first = Script(daemon, "epoch")
+    with pytest.raises(Killed):
+        first.run(STEPS + 2)
+    first.link.close(finished=False)
+    Script(daemon, "epoch").link.close(finished=False)  # before it comes to its epochs
+    third = Script(daemon, "epoch")
+    third.run()
+    assert third.rates[0] == pytest.approx(0.05)
+    assert third.scheduler.last_epoch == EPOCHS
+
+
+def test_a_batch_may_be_taken_before_the_loop(daemon: Daemon) -> None:
+    first = Script(daemon, "step")
+    with pytest.raises(Killed):
+        first.run(3)
+    first.link.close(finished=False)
+    second = Script(daemon, "step")
+    for epoch in second.link.epochs(1, second.loader):
+        assert next(iter(second.loader))[0].tolist() == OWN[3 * BATCH : 4 * BATCH]
+        assert [row for (rows,) in second.loader for row in rows.tolist()] == OWN[3 * BATCH :]
+        assert epoch == 0
+        break
+    second.link.close()
+
+
+def test_a_place_that_is_none_is_refused(daemon: Daemon) -> None:
+    place = p2psgd_torch.epochs.Place
+    for text in ("[]", "{}", '{"steps": -1}', '{"steps": 1.5}', '{"step": 1}', "3"):
+        with pytest.raises(ValueError, match="its place in the data"):
+            place.restored(text, 3)
+    assert place.restored(place(lost=2, epoch=1, begun=9).packed(12), 10) == place(14, 4, 1, 9)
 
 
 def test_a_state_of_the_first_moments_is_not_missed(daemon: Daemon) -> None:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from p2psgd.base.errors import TrainerError
+from tests import DEADLINE_S
 from tests.ipc.daemons import Daemon, StartDaemon
-from tests.ipc.rings import DenseRing
+from tests.ipc.rings import DenseRing, Ring
 from tests.torch.models import NAMES, WEIGHTS, flat, make_model
 from tests.torch.needed import p2psgd_torch, torch
-from tests.torch.test_in_rings import train
+from tests.torch.test_in_rings import open_to, train
 
 pytestmark = pytest.mark.long
 
 
+def split(model: Any) -> tuple[list[Any], list[Any]]:
+    """Return the matrices and the other parameters."""
+    trained = [each for each in model.parameters() if each.requires_grad]
+    return [each for each in trained if each.dim() == 2], [each for each in trained if each.dim() < 2]
+
+
 def make_optimizers(model: Any) -> list[Any]:
     """Return SGD for the matrix, and AdamW for the rest."""
-    matrices = [each for each in model.parameters() if each.requires_grad and each.dim() == 2]
-    others = [each for each in model.parameters() if each.requires_grad and each.dim() < 2]
+    matrices, others = split(model)
     return [torch.optim.SGD(matrices, lr=0.1, momentum=0.9), torch.optim.AdamW(others, lr=1e-2)]
 
 
@@ -147,10 +154,46 @@ def test_a_script_that_is_started_again_has_the_state_of_each(daemon: Daemon) ->
         attach(third, make_optimizers(third)[::-1], daemon)
 
 
-def test_in_a_dense_ring_the_gradients_of_all_are_averaged_once(start_daemon: StartDaemon) -> None:
-    ring = DenseRing([start_daemon(1), start_daemon(2)], WEIGHTS)
-    first, second = train(ring, lambda model: Together(make_optimizers(model)), "dense")
+@pytest.mark.parametrize("payload", ["sparse", "dense"])
+def test_in_rings_all_nodes_end_alike(start_daemon: StartDaemon, payload: str) -> None:
+    def several(model: Any) -> Any:
+        adam = [torch.optim.AdamW(part, lr=1e-2) for part in split(model)]
+        plain = [torch.optim.SGD(part, lr=0.1, momentum=0.9) for part in split(model)]
+        return Together(adam if payload == "sparse" else plain)
+
+    daemons = [start_daemon(1), start_daemon(2)]
+    ring = Ring(daemons) if payload == "sparse" else DenseRing(daemons, WEIGHTS)
+    first, second = train(ring, several, payload)
     assert torch.equal(first, second)
+
+
+def test_a_dense_ring_that_averages_gradients_takes_one_optimizer(start_daemon: StartDaemon) -> None:
+    ring = DenseRing([start_daemon(1)], WEIGHTS)
+    model = make_model()
+    with ThreadPoolExecutor() as pool:
+        options = {"mode": "ring", "payload": "dense", "control": ring.daemons[0].path}
+        attached = pool.submit(p2psgd_torch.attach, model, make_optimizers(model), **options)
+        open_to(ring)
+        with pytest.raises(
+            TrainerError, match=r"several optimizers in a dense ring must all be torch\.optim\.SGD"
+        ):
+            attached.result(DEADLINE_S)
+
+
+def test_skip_after_a_step_of_one_of_them_keeps_that_step(daemon: Daemon) -> None:
+    model = make_model()
+    optimizers = make_optimizers(model)
+    with attach(model, optimizers, daemon) as link:
+        before = flat(model)
+        draw_gradients(model, 1)
+        optimizers[0].step()
+        after = flat(model)
+        link.skip()
+        assert link.steps == 1
+        torch.testing.assert_close(flat(model), after, rtol=0, atol=1e-6)
+        assert not torch.equal(after, before)
+        link.skip()
+        assert link.steps == 1
 
 
 class Together(list[Any]):

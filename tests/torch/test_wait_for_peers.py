@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import DaemonLost, TrainerError
+from p2psgd.client.link import Link
 from p2psgd.ipc.client import ControlClient
 from tests import DEADLINE_S
 from tests.ipc.daemons import Daemon, StartDaemon, make_update, make_words, wait_until
@@ -219,34 +220,59 @@ def test_a_trainer_whose_steps_only_add_up_notices_that_the_daemon_is_gone(daemo
     link.close()
 
 
-def test_closing_waits_once_and_as_long_as_the_slowest_peer_takes(
+def test_closing_waits_as_long_as_the_peers_need_that_are_linked(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = importlib.import_module("p2psgd.torch.model_link")
-    monkeypatch.setattr(module, "SILENCE_MIN_S", 0.5)
+    monkeypatch.setattr(module, "SILENCE_S", 0.5)
+    monkeypatch.setattr(module, "SILENCE_UNLINKED_S", 0.1)
     monkeypatch.setattr(module, "SAID_AFTER_S", 0.1)
     model = make_model()
     optimizer = sgd(model)
     link = p2psgd_torch.attach(model, optimizer, control=daemon.path)
     make_steps(model, optimizer, 4)
-    assert link.link.update_interval_s(7) is None
-    for number in (1, 2):
-        time.sleep(0.5)
+    assert link.link.longest_gap_s(7) == 0.0
+    for number, pause_s in ((1, 0.0), (2, 0.8), (3, 0.1)):
+        time.sleep(pause_s)
         peer_makes(daemon, number, sequence=number)
         assert link.link.receive()
-    interval_s = link.link.update_interval_s(7)
-    assert interval_s >= 0.5
-    assert module.silence_limit_s(link.link, [7]) == pytest.approx(4 * interval_s)
-    assert module.silence_limit_s(link.link, [8]) == 0.5
+    gap_s = link.link.longest_gap_s(7)
+    assert gap_s >= 0.8
+    monkeypatch.setattr(Link, "linked_peers", lambda _: {7, 9})
+    assert module.silence_limit_s(link.link, [7, 8]) == 2 * gap_s
+    assert module.silence_limit_s(link.link, [8, 9]) == 0.5
+    assert module.silence_limit_s(link.link, [8]) == 0.1
     begun = time.monotonic()
     link.close()
-    assert time.monotonic() - begun >= 4 * interval_s
-    assert "waiting for the last steps of 1 peer, or until nothing has come for" in capsys.readouterr().err
+    assert time.monotonic() - begun >= 2 * gap_s
+    assert "waiting for the last steps of 1 peer, until they have sent nothing for" in capsys.readouterr().err
     np.testing.assert_array_equal(flat(model), daemon.weights())
 
 
+@pytest.mark.parametrize("options", [{"wait_s": 0.3}, {"silence_s": 0.3}])
+def test_others_that_go_on_do_not_make_a_wait_for_those_behind_longer(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, options: dict[str, float]
+) -> None:
+    monkeypatch.setattr(importlib.import_module("p2psgd.torch.model_link"), "TURN_S", 0.05)
+    model = make_model()
+    optimizer = sgd(model)
+    with (
+        p2psgd_torch.attach(model, optimizer, control=daemon.path) as link,
+        ThreadPoolExecutor() as pool,
+    ):
+        make_steps(model, optimizer, 3)
+        peer_makes(daemon, 1)
+        waiting = pool.submit(link.wait_for_peers, **options)
+        for number in itertools.count(4):
+            peer_makes(daemon, number, node=8, sequence=number - 3)
+            if waiting.done():
+                break
+            time.sleep(0.02)
+        assert waiting.result() is False
+
+
 def test_an_error_of_the_script_waits_for_nobody(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("p2psgd.torch.model_link"), "SILENCE_MIN_S", DEADLINE_S)
+    monkeypatch.setattr(importlib.import_module("p2psgd.torch.model_link"), "SILENCE_UNLINKED_S", DEADLINE_S)
     model = make_model()
     optimizer = sgd(model)
 
