@@ -62,7 +62,7 @@ class Place:
     length: int = 0
 
     def packed(self, steps: int) -> str:
-        """Return it as text, for a script that has made so many steps."""
+        """Return it as text, for a script that has made this number of the daemon's steps."""
         return json.dumps(asdict(self) | {"steps": steps + self.lost})
 
     @classmethod

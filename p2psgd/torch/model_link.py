@@ -400,17 +400,18 @@ class ModelLink:
                 if made > best:
                     best, last = made, now
                 limit_s = silence_limit_s(link, behind) if silence_s is None else silence_s
-                if link.stopping or now - last >= limit_s or now - began >= wait_s:
+                if link.stopping:
+                    return False
+                if now - last >= limit_s or now - began >= wait_s:
+                    _say(
+                        f"{counted(len(behind), 'peer')} may have more steps to make, and sent nothing for"
+                        f" {now - last:.0f} s: this node goes on without them"
+                    )
                     return False
                 if not said and now - began > SAID_AFTER_S:
                     said = True
                     words = f"the last steps of {counted(len(behind), 'peer')}"
-                    print(
-                        f"p2psgd: waiting for {words}, until they have sent nothing for {limit_s:.0f} s, and"
-                        f" {wait_s:.0f} s at most",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    _say(f"waiting for {words}, until none comes for {limit_s:.0f} s, {wait_s:.0f} s at most")
                     self.report(waits=words)
                 if link.wait(min(limit_s, TURN_S)):
                     self._follow()
@@ -504,7 +505,7 @@ class ModelLink:
             self._horizon_told = True
             for horizon in self._horizons.values():
                 if horizon.applies:
-                    print(f"p2psgd: {horizon.describe(pace.ratio)}", file=sys.stderr, flush=True)
+                    _say(horizon.describe(pace.ratio))
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         self._masters.narrow()
@@ -673,6 +674,10 @@ def silence_limit_s(link: Link, peers: Iterable[int]) -> float:
     if not linked:
         return SILENCE_UNLINKED_S
     return max(SILENCE_S, *(GAPS_OF_SILENCE * link.longest_gap_s(peer) for peer in linked))
+
+
+def _say(words: str) -> None:
+    print(f"p2psgd: {words}", file=sys.stderr, flush=True)
 
 
 def knows_rank(link: Link) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -245,7 +246,11 @@ def test_closing_waits_as_long_as_the_peers_need_that_are_linked(
     begun = time.monotonic()
     link.close()
     assert time.monotonic() - begun >= 2 * gap_s
-    assert "waiting for the last steps of 1 peer, until they have sent nothing for" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "waiting for the last steps of 1 peer, until none comes for 2 s, 3600 s at most" in said
+    assert re.search(
+        r"1 peer may have more steps to make, and sent nothing for \d s: this node goes on", said
+    )
     np.testing.assert_array_equal(flat(model), daemon.weights())
 
 
