@@ -44,7 +44,9 @@ def check_environment(environment: Mapping[str, str]) -> None:
     if not unknown:
         return
     name, more = unknown[0], f" ({len(unknown) - 1} more are unknown)" if unknown[1:] else ""
-    near = difflib.get_close_matches(name, sorted(KNOWN), n=1)
+    endings = {known.removeprefix(f"{PREFIX}_"): known for known in sorted(KNOWN)}
+    ending = difflib.get_close_matches(name.removeprefix(f"{PREFIX}_"), endings, n=1)
+    near = [endings[each] for each in ending]
     hint = f"the nearest is {near[0]}; correct it or unset it" if near else "unset it"
     raise UsageError(
         f"p2psgd has no variable {ascii(name)[1:-1]:.80}, which is in the environment{more}: {hint}",

@@ -166,7 +166,8 @@ def _attach_by(
                 said = True
                 _say(
                     f"no daemon answers at {path} yet: waiting up to {left_s:.0f} s for one;"
-                    " P2PSGD_CONTROL=DIR names one with --state DIR"
+                    " P2PSGD_CONTROL=DIR names one with --state DIR, and P2PSGD_ALONE=1 lets this script"
+                    " train without others"
                 )
         except DaemonLost as error:
             if left_s <= 0:

@@ -197,9 +197,9 @@ class Link:
         Args:
             make_state: A function without arguments that returns a dict of names and values: numpy arrays of
                 plain numbers, ints, floats, strings and bytes, at most 4,096 of them and 1 GiB together. It
-                is called now, to check the dict, about once a minute inside `receive` or `wait`, and at
-                `close`. For a script that does not call these, or that waits for room, it is called inside
-                `send`, before that counts.
+                is called now, to check the dict, after the first ten mini-batches, about once a minute inside
+                `receive` or `wait`, and at `close`. For a script that does not call these, or that waits for
+                room, it is called inside `send`, before that counts.
 
         Raises:
             TrainerError: the dict cannot be kept.
@@ -231,6 +231,8 @@ class Link:
         self._client.check_daemon()
         if self._memory.state_wanted:
             self._keeping.give_if_asked()
+        else:
+            self._keeping.give_first(self.steps - self._begun)
         self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0

@@ -93,8 +93,8 @@ def what_to_mend(code: int, reason: str, *, came: bool) -> tuple[str, ExitCode] 
         return f"{words}: {reason}" if reason else words, ExitCode.CONFIGURATION
     if code == 1 and reason.startswith(MISSING):
         words = reason.removeprefix(MISSING).replace("No module", "no module", 1)
-        advice = "install it where the trainer's Python finds it"
-        return f"the trainer cannot run: {words}; {advice}", ExitCode.CONFIGURATION
+        advice = "" if "." in words else "; install it where the trainer's Python finds it"
+        return f"the trainer cannot run: {words}{advice}", ExitCode.CONFIGURATION
     if code == 1 and reason.startswith(REFUSED):
         return reason.removeprefix(REFUSED), ExitCode.DATA
     return None

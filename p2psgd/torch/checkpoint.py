@@ -101,6 +101,12 @@ class Kept:
     def _restored(self) -> Named | None:
         """Return what an earlier start of this script has kept; None if nothing, or nothing for this one."""
         kept: Named | None = self._link.restored
+        if kept is None and self._link.steps:
+            print(
+                f"p2psgd: nothing of the script was kept yet when it ended after {self._link.steps} steps:"
+                " the optimizer, buffers and schedulers begin anew",
+                file=sys.stderr,
+            )
         if kept is None or kept.get("by") == KEPT_BY:
             return kept
         print(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import TrainerError
-from tests.ipc.daemons import Daemon, make_update, make_words
+from tests.ipc.daemons import Daemon, make_update, make_words, wait_until
 from tests.torch.models import NAMES, WEIGHTS, flat, make_model, take_gradient
 from tests.torch.needed import nn, p2psgd_torch, torch
 
@@ -285,6 +285,34 @@ def test_a_script_that_is_started_again_has_its_optimizer_buffers_and_schedulers
     with pytest.raises(TrainerError, match=words):
         attach(third[0], torch.optim.SGD(third[0].parameters(), lr=1.0), daemon)
     assert third[0].first.weight.untyped_storage().nbytes() == 36 * 4  # untouched
+
+
+def test_a_script_that_is_killed_in_its_first_minute_has_the_state_of_its_tenth_step_back(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for steps, known in ((9, False), (12, True)):
+        model = make_model()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        link = attach(model, optimizer, daemon)
+        for number in range(steps):
+            take_gradient(model, number)
+            optimizer.step()
+            if number == 9:
+                tenth = copy.deepcopy(optimizer.state_dict())
+        link.link._keeping.make_state = None  # kill -9 gives none
+        link._remove_hooks()
+        link._link._client.close()
+        wait_until(lambda: not daemon.trainer_status()["attached"], "the daemon has seen its end")
+        assert (daemon.server.session.script.state is not None) == known
+        assert (
+            "nothing of the script was kept yet when it ended after" not in capsys.readouterr().err or known
+        )
+    later = make_model()
+    other = torch.optim.Adam(later.parameters(), lr=1e-2)
+    with attach(later, other, daemon) as link:
+        assert link.steps == 21
+        torch.testing.assert_close(other.state_dict(), tenth, rtol=0, atol=0)
+        assert int(later.norm.num_batches_tracked) == 10
 
 
 def test_weights_are_not_loaded_under_a_link_but_copies_are_free(daemon: Daemon) -> None:

@@ -382,8 +382,8 @@ class LocalRun:
             if time.monotonic() > deadline:
                 names = formatting.listed([daemon.name for daemon in unfinished])
                 self._display.say(
-                    f"{names}: no end of training within {FINISH_LIMIT_S:.0f} s, the script may not look at"
-                    " link.stopping; ended by SIGTERM"
+                    f"{names}: no end of training within {FINISH_LIMIT_S:.0f} s, the script may not have"
+                    " attached yet, or not look at link.stopping; ended by SIGTERM"
                 )
                 for daemon in unfinished:
                     end_trainer(daemon)
@@ -422,7 +422,8 @@ class LocalRun:
         if self._plan.weights is not None and self._watch.live:
             try:
                 with ControlClient(control_path(self._watch.live[0].directory)) as client:
-                    export_weights(client, self._plan.weights)
+                    written = export_weights(client, self._plan.weights)
+                    self._display.say(f"{written} written to {self._plan.weights}")
             except P2psgdError as error:
                 return [str(error)]
         return []

@@ -189,7 +189,7 @@ def test_ctrl_c_ends_a_script_that_does_not_look_at_stopping(start: Start, tmp_p
     run.wait_for_training(1)
     run.process.send_signal(signal.SIGINT)
     assert run.ends() == ExitCode.OK, run.output
-    assert "the script may not look at link.stopping; ended by SIGTERM" in run.output
+    assert "attached yet, or not look at link.stopping; ended by SIGTERM" in run.output
     assert run.report()["replicas_identical"]
 
 
