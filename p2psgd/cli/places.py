@@ -14,8 +14,6 @@ from typing import Annotated, Final
 import typer
 
 from p2psgd.base.formatting import printable
-from p2psgd.ipc import listener
-from p2psgd.ipc.listener import SOCKET_NAME, control_path, default_state_directory
 
 PlaceOption = Annotated[
     Path | None,
@@ -31,25 +29,29 @@ _NAMING: Final = ("P2PSGD_CONTROL", "P2PSGD_STATE", "STATE_DIRECTORY")
 
 def find_control(state: Path | None) -> Path:
     """Return the control socket of the node to ask; a node that runs comes before one that does not."""
-    path = control_path(state)
+    from p2psgd.ipc import listener
+
+    path = listener.control_path(state)
     if _is_named(state):
         return path
-    own, service = default_state_directory(), listener.SERVICE_STATE
+    own, service = listener.default_state_directory(), listener.SERVICE_STATE
     if path.parent == listener.SERVICE_DIRECTORY:
         if own.is_dir():
             _say(f"asks this machine's service, as no node runs in {own}")
         return path
     if not own.is_dir() and os.path.lexists(service):  # the service is stopped, and its last words are there
-        return service / SOCKET_NAME
+        return service / listener.SOCKET_NAME
     _tell_apart(own, listener.SERVICE_DIRECTORY, service)
     return path
 
 
 def find_state(state: Path | None) -> Path:
     """Return the state directory to read; a node need not run there."""
+    from p2psgd.ipc import listener
+
     if _is_named(state):
-        return control_path(state).parent  # --state may name the socket as well
-    own, service = default_state_directory(), listener.SERVICE_STATE
+        return listener.control_path(state).parent  # --state may name the socket as well
+    own, service = listener.default_state_directory(), listener.SERVICE_STATE
     if not own.is_dir() and os.path.lexists(service):
         return service
     _tell_apart(own, service)

@@ -361,7 +361,11 @@ class Link:
         return self._memory.links_busy
 
     def longest_gap_s(self, node: int) -> float:
-        """Return the longest time in seconds from one send of a peer to its next, as this trainer saw it."""
+        """Return the longest time in seconds from one send of a peer to its next, as this trainer saw it.
+
+        Args:
+            node: The id of the peer.
+        """
         return self._peer_gaps.get(node, (0.0, 0.0))[1]
 
     def linked_peers(self) -> set[int]:
