@@ -109,6 +109,7 @@ TASKS: Final = {
             _GPT,
             name="gpt-0.14M-muon",
             optimizer="muon",
+            rates=(0.5e-3, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3),
             ways=("one", "ddp", "p2psgd"),
             others=("p2psgd-horizon", "p2psgd-own", "p2psgd-plain"),
         ),
