@@ -44,10 +44,10 @@ Results = Mapping[Case, Result]
 
 
 def read(path: Path = DATA, cases: Sequence[Case] = CASES) -> dict[Case, Result]:
-    """Read the results of all present cases whose job is unchanged."""
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    known = {case: Result(**rows[case.name]) for case in cases if case.name in rows}
-    known = {case: each for case, each in known.items() if each.digest == case.digest(each.rate)}
+    """Read the results of all present cases whose job is unchanged, of other seeds only those at the rate
+    that is the best one now.
+    """
+    known = _kept(path, cases)
     return {
         case: each
         for case, each in known.items()
@@ -55,9 +55,16 @@ def read(path: Path = DATA, cases: Sequence[Case] = CASES) -> dict[Case, Result]
     }
 
 
+def _kept(path: Path, cases: Sequence[Case]) -> dict[Case, Result]:
+    """Read all results whose job is unchanged, at whatever rate."""
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = {case: Result(**rows[case.name]) for case in cases if case.name in rows}
+    return {case: each for case, each in known.items() if each.digest == case.digest(each.rate)}
+
+
 def keep(case: Case, result: Result, path: Path = DATA, cases: Sequence[Case] = CASES) -> None:
     """Add or replace the result of one case; the file is replaced whole."""
-    rows = read(path, cases) | {case: result}
+    rows = _kept(path, cases) | {case: result}
     lines = [f"{json.dumps(each.name)}: {json.dumps(asdict(rows[each]))}" for each in cases if each in rows]
     unfinished = path.with_suffix(".part")
     unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -114,6 +114,8 @@ def test_a_result_at_a_rate_that_is_best_no_more_does_not_count(tmp_path: Path) 
     first = search(TASK, "ddp", NODES)[0]
     results.keep(first, made(first, 1.0), path)
     assert follower not in results.read(path)
+    results.keep(first, made(first, 3.0), path)
+    assert follower in results.read(path), "it is kept meanwhile"
 
 
 def test_of_rates_that_are_as_good_the_lowest_is_taken() -> None:
