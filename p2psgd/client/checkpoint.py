@@ -9,7 +9,7 @@ memfd would cost four times as long): the daemon writes it to disk in its own ti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.compute import Compute
@@ -18,8 +18,6 @@ from p2psgd.ipc.protocol import StateRequest, close_descriptors
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
-
-FIRST_STEPS: Final = 10
 
 MakeState = Callable[[], Mapping[str, Any]]
 
@@ -37,7 +35,6 @@ class Keeping:
         self._memory = memory
         self._compute = compute
         self._met = 0  # the last wish that a send has met
-        self._first_given = False
 
     def give_if_asked(self) -> None:
         """Give the state, between two steps, if the daemon wants it."""
@@ -59,16 +56,14 @@ class Keeping:
         finally:
             close_descriptors(descriptors)
 
-    def give_first(self, steps: int) -> None:
-        """Give the script's part unasked, once, after the first steps of this trainer: the daemon asks after
-        a minute, and who is killed before that would begin anew.
+    def give_first(self) -> None:
+        """Give the script's part unasked: the daemon asks after a minute, and who is killed before that would
+        begin anew.
         """
-        if self._first_given or steps < FIRST_STEPS:
-            return
-        self._first_given = True
         if descriptors := self.pack():
             try:
-                request = StateRequest(steps=self._memory.steps, outbox=self._memory.published_bytes)
+                memory = self._memory
+                request = StateRequest(steps=memory.steps, outbox=memory.published_bytes, unasked=True)
                 self._client.exchange(request, descriptors)
             except UsageError as error:
                 raise TrainerError(str(error)) from None

@@ -59,6 +59,7 @@ from p2psgd.wire.mode import parse_mode
 
 
 DETACH_TIMEOUT_S = 10.0
+FIRST_STATE_STEPS = 10  # then the script's state is given unasked, once
 
 
 class Link:
@@ -124,6 +125,7 @@ class Link:
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
+        self._first_given = False
         self._residual_pass = ResidualPass(
             answer.tensors,
             indices_max=layout.send_indices_max(answer.coordinates),
@@ -231,8 +233,9 @@ class Link:
         self._client.check_daemon()
         if self._memory.state_wanted:
             self._keeping.give_if_asked()
-        else:
-            self._keeping.give_first(self.steps - self._begun)
+        elif not self._first_given and self._memory.steps - self._begun >= FIRST_STATE_STEPS:
+            self._first_given = True
+            self._keeping.give_first()
         self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0

@@ -130,12 +130,14 @@ class StateRequest(Strict):
     """The attached trainer's state between two mini-batches, as the daemon has asked for.
 
     The residual lies beside its halves; a memfd that can never change comes with what the script keeps, if it
-    keeps anything. The state is that after `steps`, whose updates end at position `outbox`.
+    keeps anything. The state is that after `steps`, whose updates end at position `outbox`. `unasked`: only
+    the script's part, which the daemon has not asked for.
     """
 
     op: Literal["state"] = "state"
     steps: Annotated[int, Field(ge=0, le=COUNT_MAX)]
     outbox: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+    unasked: bool = False
 
 
 class ReportRequest(Strict):

@@ -621,16 +621,18 @@ class TrainerSession(Lifecycle[SessionState]):
         corrupt entries in its outbox.
 
         TrainerError, with nothing changed, if this is not a state. An answer that has come too late, since
-        the trainer was interrupted and has gone on, is ignored: the trainer will send another. Of one that
-        nobody has asked for the script's part is taken, if it is the first.
+        the trainer was interrupted and has gone on, is ignored: the trainer will send another. An unasked
+        one answers no wish: it lacks the residual. Its script's part is taken if there is none yet.
         """
+        if request.unasked:
+            if self.script.state is None:
+                self.script.take(descriptors)
+            return True
         attachment, residual = self.attachment, self._residual
         assert attachment is not None
         assert residual is not None
         too_late = attachment.outbox.tail > request.outbox
         if not self._state_wanted or self.outbox_closed or too_late:
-            if not self._state_wanted and self.script.state is None:
-                self.script.take(descriptors)
             return True
         if not self.drain(request.outbox):
             return False

@@ -296,3 +296,20 @@ def test_states_leave_no_descriptors_behind(daemon: Daemon) -> None:
             daemon.host.states.clear()  # a map holds a descriptor for as long as it lives
             counts.append(daemon.call(lambda: len(os.listdir("/proc/self/fd"))))
     assert len(set(counts)) == 1
+
+
+def test_a_state_that_nobody_has_asked_for_answers_no_wish(daemon: Daemon) -> None:
+    """It lacks the residual, so no checkpoint may take it; the script's part is kept if it is the first."""
+    steps = 0
+    with attach(np.zeros(3000, np.float32), control=daemon.path) as link:
+        link.keep(lambda: {"steps": steps})
+        daemon.call(daemon.server.session.request_state)
+        steps = 3
+        link._keeping.give_first()
+        assert daemon.server.session.script.state == {"steps": 3}
+        assert not daemon.host.states
+        steps = 4
+        link._keeping.give_first()
+        assert daemon.server.session.script.state == {"steps": 3}
+        link.receive()
+        assert [state.script for state in daemon.host.states] == [{"steps": 4}]
