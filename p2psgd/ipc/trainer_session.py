@@ -621,8 +621,8 @@ class TrainerSession(Lifecycle[SessionState]):
         corrupt entries in its outbox.
 
         TrainerError, with nothing changed, if this is not a state. An answer that has come too late, since
-        the trainer was interrupted and has gone on, is ignored: the trainer will send another. An unasked
-        one answers no wish: it lacks the residual. Its script's part is taken if there is none yet.
+        the trainer was interrupted and has gone on, is ignored: the trainer will send another. Of an
+        unasked one, which lacks the residual, only the script's part is taken, if there is none yet.
         """
         if request.unasked:
             if self.script.state is None:
