@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import itertools
 import os
 import random
 import secrets
@@ -12,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -37,22 +38,25 @@ OUTGOING_DEFAULT_LOW = 32_768  # Linux's default when the file below cannot be r
 OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def free_ports(count: int) -> list[int]:
-    """Return `count` distinct loopback ports on which nobody listens now; UsageError if there are fewer."""
-    candidates = list(range(PORT_LOW, _outgoing_low()))
-    random.SystemRandom().shuffle(candidates)  # so that two runs started together hardly ever try the same
-    found: list[int] = []
-    for port in candidates:
-        if len(found) == count:
-            break
-        if _is_free(port):
-            found.append(port)
+def free_ports(count: int, among: Iterable[int] | None = None) -> list[int]:
+    """Return `count` distinct loopback ports on which nobody listens now, the first of those `among` them;
+    UsageError if there are fewer.
+    """
+    if among is None:
+        among = ports_to_listen_on()
+        random.SystemRandom().shuffle(among)  # so that two runs started together hardly ever try the same
+    found = list(itertools.islice(filter(_is_free, among), count))
     if len(found) < count:
         raise UsageError(
             f"only {len(found)} of {count} loopback ports from {PORT_LOW} up are free: end other servers",
             ExitCode.TEMPORARY,
         )
     return found
+
+
+def ports_to_listen_on() -> list[int]:
+    """Return the ports that no outgoing connection is given."""
+    return list(range(PORT_LOW, _outgoing_low()))
 
 
 def _outgoing_low() -> int:
