@@ -1,9 +1,10 @@
-"""Numbers and lines as people read them, and the standard output of a command."""
+"""Numbers and lines as people read them, and how a process prints them."""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Final
 
 # ----------------------------------------------------------------------------
 # Numbers as people read them: short in a table cell, whole in a sentence, a dash for what is not known.
@@ -94,7 +95,15 @@ def printable(text: object) -> str:
 
 
 # ----------------------------------------------------------------------------
-# Standard output of a command.
+# Standard output of a command, and what p2psgd has to say in a process that is not its own.
+
+
+OWN: Final = "p2psgd: "  # how a line of p2psgd begins, among the lines of a script
+
+
+def say(words: str) -> None:
+    """Write one line to standard error, marked as p2psgd's own."""
+    print(f"{OWN}{printable(words)}", file=sys.stderr, flush=True)
 
 
 def print_text(text: str) -> bool:

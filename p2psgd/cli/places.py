@@ -7,13 +7,12 @@ Where this user's own and the service's are both there, a sentence on standard e
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from p2psgd.base.formatting import printable
+from p2psgd.base.formatting import say
 
 PlaceOption = Annotated[
     Path | None,
@@ -37,7 +36,7 @@ def find_control(state: Path | None) -> Path:
     own, service = listener.default_state_directory(), listener.SERVICE_STATE
     if path.parent == listener.SERVICE_DIRECTORY:
         if own.is_dir():
-            _say(f"asks this machine's service, as no node runs in {own}")
+            say(f"asks this machine's service, as no node runs in {own}")
         return path
     if not own.is_dir() and os.path.lexists(service):  # the service is stopped, and its last words are there
         return service / listener.SOCKET_NAME
@@ -65,8 +64,4 @@ def _is_named(state: Path | None) -> bool:
 def _tell_apart(own: Path, *places: Path) -> None:
     there = next(filter(os.path.lexists, places), None)
     if there is not None and own.is_dir():
-        _say(f"the node is that of {own}; --state {there} is this machine's service")
-
-
-def _say(words: str) -> None:
-    sys.stderr.write(f"p2psgd: {printable(words)}\n")
+        say(f"the node is that of {own}; --state {there} is this machine's service")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from p2psgd.base.environment import check_environment
 from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
+from p2psgd.base.formatting import say
 from p2psgd.client.alone import OwnDaemon, wants_alone
 from p2psgd.client.compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
@@ -148,11 +148,11 @@ def _attach_by(
         try:
             with contextlib.ExitStack() as undo:
                 client = undo.enter_context(ControlClient(path, timeout_s=max(left_s, RETRY_S)))
-                fields, segments = client.exchange(request, descriptors, on_wait=_say)
+                fields, segments = client.exchange(request, descriptors, on_wait=say)
                 link = Link(client, fields, segments, make_compute)
                 undo.pop_all()
                 if link.residual_age:
-                    _say(
+                    say(
                         f"the residual is that of {link.residual_age} mini-batch(es) ago: the trainer before"
                         " this one kept it on a GPU and ended without giving it back"
                     )
@@ -164,7 +164,7 @@ def _attach_by(
                 raise TrainerError(f"no daemon answers at {path}: {_HOW_TO_HAVE_ONE}") from None
             if not said:
                 said = True
-                _say(
+                say(
                     f"no daemon answers at {path} yet: waiting up to {left_s:.0f} s for one;"
                     " P2PSGD_CONTROL=DIR names one with --state DIR, and P2PSGD_ALONE=1 lets this script"
                     " train without others"
@@ -175,7 +175,3 @@ def _attach_by(
         except UsageError as error:
             raise TrainerError(str(error)) from None
         time.sleep(RETRY_S)
-
-
-def _say(words: str) -> None:
-    print(f"p2psgd: {ascii(words)[1:-1]}", file=sys.stderr, flush=True)

@@ -6,12 +6,12 @@ shows nowhere else. The replica would stay right, and its trainer would compute 
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import numpy as np
 
 from p2psgd.base.errors import TrainerError, UsageError
+from p2psgd.base.formatting import say
 from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import CompareAnswer, CompareRequest, check_answer, close_descriptors
@@ -46,7 +46,7 @@ def is_right(compute: Compute, answer: CompareAnswer) -> bool:
     """
     if answer.digest is None or compute.digest(answer.key) == answer.digest:
         return True
-    print(f"p2psgd: {DIFFERS}", file=sys.stderr, flush=True)
+    say(DIFFERS)
     return False
 
 

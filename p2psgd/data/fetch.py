@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import io
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
 from p2psgd.base.errors import ExitCode, StoreError, UsageError, cannot, words_of
+from p2psgd.base.formatting import say
 from p2psgd.data.shard_list import (
     LIST_BYTES_MAX,
     LIST_NAME,
@@ -212,7 +212,7 @@ class Fetch:
             self._cache.write(self.shard.sha256, content, moved)
         except OSError as error:
             words = f"shard {self.shard.name} is not kept in {self._cache.folder}: {words_of(error)}"
-            print(f"p2psgd: {words}", file=sys.stderr, flush=True)
+            say(words)
 
 
 def fetch_list(store: Store, patience: RetryPolicy) -> ShardList:
@@ -244,7 +244,7 @@ def insist(work: Callable[[Moved], _Result], what: str, store: Store, patience: 
         if now - said_at >= SAY_EVERY_S:
             said_at = now
             words = f"{store.place}: waiting for {what}, {now - begun:.0f} s so far{attempts.last_failure}"
-            print(f"p2psgd: {words}", file=sys.stderr, flush=True)
+            say(words)
     return attempts.result()
 
 

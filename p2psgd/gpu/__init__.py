@@ -16,6 +16,7 @@ from types import FrameType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from p2psgd.base.errors import ExitCode, TrainerError, UsageError
+from p2psgd.base.formatting import say
 from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     if index is None:
         reason = why_not(device)
         if reason:
-            _say(reason)
+            say(reason)
         return HOST
     import cupy
 
@@ -105,7 +106,7 @@ def find_backend(device: str, *, residual_copy_s: float | None = None) -> Backen
     except Exception as error:  # of the driver, the compiler or CuPy
         words = f"cannot be used: {first_line(error)}"
         if device == AUTO:
-            _say(f"trains on the CPU: cuda:{index} {words}")
+            say(f"trains on the CPU: cuda:{index} {words}")
             return HOST
         raise UsageError(f"device {device} {words}; or give device cpu", ExitCode.CONFIGURATION) from None
 
@@ -117,7 +118,7 @@ def _for_good(error: TrainerError) -> TrainerError:
         if value is not error:
             sys.__excepthook__(kind, value, trace)
             return
-        _say(str(error))
+        say(str(error))
         sys.exit(ExitCode.CONFIGURATION)
 
     if sys.excepthook is sys.__excepthook__:
@@ -134,10 +135,6 @@ def _leave_by_sigterm() -> None:
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
-
-
-def _say(words: str) -> None:
-    print(f"p2psgd: {words}", file=sys.stderr, flush=True)
 
 
 def _copy_s(given: float | None) -> float:

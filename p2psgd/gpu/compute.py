@@ -5,7 +5,6 @@ Everything is ordered on the stream that is current at each call: make deltas an
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.base.formatting import say
 from p2psgd.client.compute import Group, Named, NotePeer, PassResult, Segment, Words, cut
 from p2psgd.gpu.kernels import Kernels
 from p2psgd.gpu.memory import Registered
@@ -141,4 +141,4 @@ class DeviceCompute:
             for registered in self._registered:
                 registered.close()
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            print(f"p2psgd: the GPU failed while its trainer left: {error}", file=sys.stderr, flush=True)
+            say(f"the GPU failed while its trainer left: {error}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import AbstractContextManager
 from functools import cache
 from types import ModuleType
@@ -11,6 +10,8 @@ from typing import Any
 import cupy
 import numpy as np
 from numpy.typing import NDArray
+
+from p2psgd.base.formatting import say
 
 # ----------------------------------------------------------------------------
 # Page-locked memory of the host, which a device reads and writes by itself while the host does something
@@ -78,12 +79,7 @@ class Registered:
 def _note(reason: str) -> None:
     limited = "cudaErrorMemoryAllocation" in reason
     advice = "; raise `ulimit -l`, or LimitMEMLOCK of the service" if limited else ""
-    print(
-        f"p2psgd: memory of the host cannot be page-locked ({reason}): copies to and from the GPU are"
-        f" slower{advice}",
-        file=sys.stderr,
-        flush=True,
-    )
+    say(f"memory of the host cannot be page-locked ({reason}): copies to and from the GPU are slower{advice}")
 
 
 # ----------------------------------------------------------------------------

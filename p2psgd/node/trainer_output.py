@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from p2psgd.base.errors import ExitCode
-from p2psgd.base.formatting import counted, size
+from p2psgd.base.formatting import OWN, counted, size
 
 LINE_BYTES_MAX: Final = 4096
 LINES_KEPT: Final = 50  # at the end: a traceback of PyTorch with its cause has some 40
 WINDOW_S: Final = 10.0
 WINDOW_BYTES: Final = 256 * 1024  # 400 lines a second: a hundredth of a core for the daemon, 2 GB a day
 LINE_COST: Final = 64  # bytes that a line counts for in addition: its time, and the work with it
-OWN: Final = "p2psgd: "  # how what p2psgd prints in a script begins,
-OWN_TRAINER: Final = "p2psgd train: "  # and the built-in trainer
+OWN_TRAINER: Final = "p2psgd train: "  # how a line of the built-in trainer begins
 
 # CSI (colours, movements), OSC (titles, links) and other escape sequences of ECMA-48.
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")

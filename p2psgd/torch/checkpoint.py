@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import itertools
 import pickle
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.base.formatting import say
 from p2psgd.client.link import Link
 from p2psgd.ipc.script_state import ALIAS, BUFFER, STATE_BYTES_MAX, VALUES_MAX
 from p2psgd.torch.arrays import Named
@@ -75,10 +75,9 @@ class Kept:
             return state | {"optimizers": _saved(optimizers)}
         if not self._said:
             self._said = True
-            print(
-                f"p2psgd: the optimizer's state and the model's buffers take {size} bytes, more than can be"
-                " kept with a checkpoint: after a restart the optimizer begins anew",
-                file=sys.stderr,
+            say(
+                f"the optimizer's state and the model's buffers take {size} bytes, more than can be"
+                " kept with a checkpoint: after a restart the optimizer begins anew"
             )
         return state
 
@@ -102,17 +101,15 @@ class Kept:
         """Return what an earlier start of this script has kept; None if nothing, or nothing for this one."""
         kept: Named | None = self._link.restored
         if kept is None and self._link.steps:
-            print(
-                f"p2psgd: nothing of the script was kept yet when it ended after {self._link.steps} steps:"
-                " the optimizer, buffers and schedulers begin anew",
-                file=sys.stderr,
+            say(
+                f"nothing of the script was kept yet when it ended after {self._link.steps} steps:"
+                " the optimizer, buffers and schedulers begin anew"
             )
         if kept is None or kept.get("by") == KEPT_BY:
             return kept
-        print(
-            f"p2psgd: what this node has kept is of {kept.get('by', 'another kind of script')!s:.100}, not of"
-            f" {KEPT_BY}: the optimizer and what is kept beside it begin anew",
-            file=sys.stderr,
+        say(
+            f"what this node has kept is of {kept.get('by', 'another kind of script')!s:.100}, not of"
+            f" {KEPT_BY}: the optimizer and what is kept beside it begin anew"
         )
         return None
 

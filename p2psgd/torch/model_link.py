@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from p2psgd.base.errors import DaemonLost, TrainerError
-from p2psgd.base.formatting import counted
+from p2psgd.base.formatting import say
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.epochs import Epochs, NodeSampler
 from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
 from p2psgd.torch.horizon import Horizon, Pace
+from p2psgd.torch.last_steps import WAIT_S, wait_for_last_steps
 from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy
 from p2psgd.torch.step_size import Steps
-
-# After a node's last step: how long peers may send nothing before they are taken to have ended.
-WAIT_S: Final = 3600.0  # for all of them
-SILENCE_S: Final = 30.0  # a peer may evaluate its model
-SILENCE_UNLINKED_S: Final = 5.0
-GAPS_OF_SILENCE: Final = 2
-TURN_S: Final = 0.5  # from one look at that to the next
-SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
 
 # ----------------------------------------------------------------------------
 # The node's link as a script may use it whose optimiser's steps call `receive` and `send`.
@@ -392,33 +383,7 @@ class ModelLink:
         self._waited_at = self.steps  # once is enough
         if link.mode.ring:
             return True
-        began = last = time.monotonic()
-        best, said = -1, False
-        try:
-            while behind := {node: made for node, made in link.peer_steps.items() if made < wanted}:
-                now, made = time.monotonic(), sum(behind.values())
-                if made > best:
-                    best, last = made, now
-                limit_s = silence_limit_s(link, behind) if silence_s is None else silence_s
-                if link.stopping:
-                    return False
-                if now - last >= limit_s or now - began >= wait_s:
-                    _say(
-                        f"{counted(len(behind), 'peer')} may have more steps to make, and sent nothing for"
-                        f" {now - last:.0f} s: this node goes on without them"
-                    )
-                    return False
-                if not said and now - began > SAID_AFTER_S:
-                    said = True
-                    words = f"the last steps of {counted(len(behind), 'peer')}"
-                    _say(f"waiting for {words}, until none comes for {limit_s:.0f} s, {wait_s:.0f} s at most")
-                    self.report(waits=words)
-                if link.wait(min(limit_s, TURN_S)):
-                    self._follow()
-        finally:
-            if said:
-                self.report(waits="")
-        return True
+        return wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
 
     def close(self, finished: bool = True, *, wait_s: float = WAIT_S) -> None:
         """End the training; the model gets the weights of the replica, which all nodes share, and the
@@ -505,7 +470,7 @@ class ModelLink:
             self._horizon_told = True
             for horizon in self._horizons.values():
                 if horizon.applies:
-                    _say(horizon.describe(pace.ratio))
+                    say(horizon.describe(pace.ratio))
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         self._masters.narrow()
@@ -666,18 +631,6 @@ class ModelLink:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-
-
-def silence_limit_s(link: Link, peers: Iterable[int]) -> float:
-    """Return after how many seconds without an update these peers are taken to have ended."""
-    linked = link.linked_peers().intersection(peers)
-    if not linked:
-        return SILENCE_UNLINKED_S
-    return max(SILENCE_S, *(GAPS_OF_SILENCE * link.longest_gap_s(peer) for peer in linked))
-
-
-def _say(words: str) -> None:
-    print(f"p2psgd: {words}", file=sys.stderr, flush=True)
 
 
 def knows_rank(link: Link) -> bool:

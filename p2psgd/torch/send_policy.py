@@ -8,9 +8,9 @@ the links decides, step by step, and the trainer never waits for them.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final
 
+from p2psgd.base.formatting import say
 from p2psgd.client.link import Link
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 
@@ -55,7 +55,7 @@ class SendPolicy:
         self._steps = self._sends = 0
         if len(self._told) < TOLD_MAX and (not self._told or _differ(together, self._told[-1])):
             self._told.append(together)
-            print(f"p2psgd: {self.describe(together)}", file=sys.stderr, flush=True)
+            say(self.describe(together))
 
     def describe(self, together: float) -> str:
         """Return one sentence on what is sent, and why, where a send holds `together` steps on average."""

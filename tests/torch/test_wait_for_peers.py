@@ -224,7 +224,7 @@ def test_a_trainer_whose_steps_only_add_up_notices_that_the_daemon_is_gone(daemo
 def test_closing_waits_as_long_as_the_peers_need_that_are_linked(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = importlib.import_module("p2psgd.torch.model_link")
+    module = importlib.import_module("p2psgd.torch.last_steps")
     monkeypatch.setattr(module, "SILENCE_S", 0.5)
     monkeypatch.setattr(module, "SILENCE_UNLINKED_S", 0.1)
     monkeypatch.setattr(module, "SAID_AFTER_S", 0.1)
@@ -258,7 +258,7 @@ def test_closing_waits_as_long_as_the_peers_need_that_are_linked(
 def test_others_that_go_on_do_not_make_a_wait_for_those_behind_longer(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, options: dict[str, float]
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("p2psgd.torch.model_link"), "TURN_S", 0.05)
+    monkeypatch.setattr(importlib.import_module("p2psgd.torch.last_steps"), "TURN_S", 0.05)
     model = make_model()
     optimizer = sgd(model)
     with (
@@ -277,7 +277,7 @@ def test_others_that_go_on_do_not_make_a_wait_for_those_behind_longer(
 
 
 def test_an_error_of_the_script_waits_for_nobody(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("p2psgd.torch.model_link"), "SILENCE_UNLINKED_S", DEADLINE_S)
+    monkeypatch.setattr(importlib.import_module("p2psgd.torch.last_steps"), "SILENCE_UNLINKED_S", DEADLINE_S)
     model = make_model()
     optimizer = sgd(model)
 
