@@ -636,8 +636,11 @@ class Link:
         """Report figures of the training to the daemon's status; never waits.
 
         Args:
-            **figures: Omitted figures stay as they were. `samples` (int, of this process), `samples_per_s`,
-                `loss`, `test_accuracy` (0 to 1), `epoch`, `waits` (a sentence; "" when it waits for nothing).
+            **figures: Omitted figures stay as they were. `loss`, `test_accuracy` (0 to 1), `epoch`, `waits`
+                (a sentence; "" when it waits for nothing). `step` and `of`: how far the training is, in its
+                own steps; from then on the daemon counts, and shows the time left. `batch`: the samples of a
+                step, from which the daemon works out samples per second; or `samples` (int, of this process)
+                and `samples_per_s`.
                 A step split: `timed_steps` of this process and the seconds that they took together,
                 `computing_s`, `waiting_s`, `adding_s`, `sending_s`, and what the daemon did in the same time,
                 `daemon_adding_s`, `daemon_sending_s`. A loss or accuracy that is not finite is shown as
@@ -648,7 +651,8 @@ class Link:
 
         Example:
             ```python
-            link.report(loss=0.5, samples_per_s=20_000)
+            link.report(step=0, of=4_000, batch=32)  # once
+            link.report(loss=0.5)
             ```
         """
         self._check_open()

@@ -154,6 +154,9 @@ class ReportRequest(Strict):
     test_accuracy: float | None = None
     waits: Annotated[str, Field(max_length=500)] = ""
     epoch: Figure = 0.0
+    step: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    of: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    batch: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     timed_steps: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     computing_s: Figure = 0.0
     waiting_s: Figure = 0.0

@@ -159,7 +159,7 @@ TAKE_ENTRIES: Final = 64  # taken from the outbox in one turn of the loop,
 TAKE_INDICES: Final = 2**18  # and about this many indices: a millisecond or two of decoding and applying
 SAY_EVERY_S: Final = 2.0  # a waiting trainer is told why at most so often
 FIGURES: Final = (
-    *("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "waits"),
+    *("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "step", "of", "batch", "waits"),
     *(
         "timed_steps",
         "computing_s",
@@ -209,6 +209,8 @@ class TrainerSession(Lifecycle[SessionState]):
         self._steps = 0  # published by all trainers before this one
         self._generation = self._reloads = self._refused = self._differed = 0
         self._figures = {name: getattr(ReportRequest(), name) for name in FIGURES}
+        self._steps_then = 0  # when the script told its `step`
+        self._steps_before = 0  # when the present trainer attached
         self._pidfd = -1
         self._paused = self._take_scheduled = False
         self._stopping = False  # the trainer was asked to stop, and none has finished since
@@ -248,6 +250,9 @@ class TrainerSession(Lifecycle[SessionState]):
         """Return what the node's status shows about the trainer, and how many requests were refused."""
         attached = self.attachment is not None
         figures = dict(self._figures)
+        if figures["of"]:
+            figures["step"] = min(figures["step"] + self.steps - self._steps_then, figures["of"])
+        figures["samples"] = figures["samples"] or figures["batch"] * (self.steps - self._steps_before)
         if figures["waits"]:
             figures["waits"] = self._host.ready() or figures["waits"]
         if self.state is SessionState.WAITING:
@@ -410,6 +415,8 @@ class TrainerSession(Lifecycle[SessionState]):
             raise
         self.attachment = attachment
         self._generation += 1
+        self._steps_before = self._steps
+        self._figures.update(samples=0, step=0, of=0, batch=0)  # of the trainer before
         self.move(SessionState.ATTACHED)
         self._finished = False
         self._digest_given = self._host.replica_digest()
@@ -680,6 +687,8 @@ class TrainerSession(Lifecycle[SessionState]):
         """
         for name in report.model_fields_set & self._figures.keys():
             self._figures[name] = getattr(report, name)
+        if report.model_fields_set & {"step", "of"}:
+            self._steps_then = self.steps
 
     def detach(self, request: DetachRequest, kept: list[int]) -> None:
         """Let the trainer leave of its own will, and answer it.

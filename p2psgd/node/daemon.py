@@ -218,6 +218,8 @@ class Node:
                 self.run.tick(self.loop_lag_s)
             self.now()  # also before the run is known, and without a peer
             self._control.trainer.tick(time.monotonic())
+            if self._http is not None:
+                self._http.tick()
             self.tls.look_at_expiry(self.node_log)
             settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.node_status()))

@@ -1,13 +1,14 @@
 """A node's read-only HTTP pages, for anybody who can reach the address.
 
-`/` is the page, `/status.json` what it and `p2psgd status --json` are drawn from, `/metrics` for Prometheus,
-`/livez` says that the loop turns, `/readyz` whether this node is READY. A status is made anew at most every
-`FRESH_S`, however many ask.
+`/` is the page, `/status.json` what it and `p2psgd status --json` are drawn from, `/history.json` its curves,
+`/metrics` for Prometheus, `/livez` says that the loop turns, `/readyz` whether this node is READY. A status
+is made anew at most every `FRESH_S`, however many ask.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from p2psgd.net.address import Address
 from p2psgd.net.listen import bind
 from p2psgd.node.http_server import HttpServer, Response
 from p2psgd.observe.compression import render_compression
+from p2psgd.observe.history import History
 from p2psgd.observe.metrics import CONTENT_TYPE, Metrics
 from p2psgd.observe.page import load_page
 from p2psgd.observe.status import Compression, EventStatus, HttpStatus, NodeState, NodeStatus
@@ -47,6 +49,7 @@ class NodeHttp:
         self._latest: NodeStatus | None = None
         self._made = float("-inf")
         self._metrics = Metrics(self._status)
+        self._history = History()
         page, policy = load_page()
         self._page = Response(page, "text/html; charset=utf-8", headers={"Content-Security-Policy": policy})
         self._server: HttpServer | None = None
@@ -67,6 +70,7 @@ class NodeHttp:
         routes = {
             "/": lambda: self._page,
             "/status.json": self._status_json,
+            "/history.json": self._history_json,
             "/metrics": lambda: Response(self._metrics.text(), CONTENT_TYPE),
             "/livez": lambda: Response(b"the loop turns\n"),
             "/readyz": self._readyz,
@@ -106,6 +110,13 @@ class NodeHttp:
             )
             self._made = time.monotonic()
         return self._latest
+
+    def tick(self) -> None:
+        """Look at the run, for its history."""
+        self._history.look(time.time(), self._ask_status)
+
+    def _history_json(self) -> Response:
+        return Response(json.dumps(self._history.points).encode(), JSON)
 
     def _status_json(self) -> Response:
         return Response(self._status().model_dump_json(exclude_unset=True).encode(), JSON)

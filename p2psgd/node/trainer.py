@@ -181,9 +181,12 @@ class NodeTrainer:
         """Return the trainer's part of the node's status."""
         figures, supervisor = self._session.status(), self._supervisor
         figures["finished"] |= self._ended
+        steps_per_s = self._pace.per_s if figures["attached"] else None
+        if not figures["samples_per_s"] and figures["batch"] and steps_per_s is not None:
+            figures["samples_per_s"] = steps_per_s * figures["batch"]
         return TrainerStatus(
             **figures,
-            steps_per_s=self._pace.per_s if figures["attached"] else None,
+            steps_per_s=steps_per_s,
             supervised=supervisor is not None,
             running=supervisor is not None and supervisor.running,
             restarts=0 if supervisor is None else supervisor.restarts,

@@ -149,6 +149,7 @@ def replica_parts(replica: ReplicaView, vitals: Vitals) -> Fields:
                 id=f"{row.node:016x}",
                 incarnation=row.incarnation,
                 sequence=row.sequence,
+                steps=row.steps,
                 digest=f"{row.digest:016x}",
             )
             for row in replica.frontier[:ROWS_MAX]

@@ -162,8 +162,11 @@ class TrainerStatus(Part):
     finished: bool = False
     steps: int = Field(0, description="over all incarnations of the node")
     steps_per_s: float | None = Field(None, description="as the daemon counts them")
-    samples: int = 0
-    samples_per_s: Figure = None
+    step: int = Field(0, description="of the training that the script has described")
+    of: int = Field(0, description="steps of that training; 0: it has not said")
+    batch: int = Field(0, description="samples of a step; 0: not known")
+    samples: int = Field(0, description="of this process")
+    samples_per_s: Figure = Field(None, description="as reported, or steps_per_s x batch")
     loss: Figure = None
     test_accuracy: Figure = Field(None, description="fraction")
     epoch: Figure = None
@@ -203,6 +206,7 @@ class OriginStatus(Part):
     id: str = ""
     incarnation: int = 0
     sequence: int = Field(0, description="last update applied without a gap")
+    steps: int = Field(0, description="of its trainer, when that was made")
     digest: str = ""
 
 

@@ -6,6 +6,7 @@ page show the same lines. What peers wrote is escaped where it leaves this file.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -188,6 +189,7 @@ def progress_facts(status: NodeStatus) -> list[str]:
     """Return how far the trainer is, and how fast: in samples, or in steps if it reports none."""
     trainer = status.trainer
     facts = [f"step {grouped(trainer.steps)}"] if trainer.steps else []
+    facts += filter(None, [progress_words([status])])
     facts += [f"loss {decimals(trainer.loss, 3)}"] if trainer.loss is not None else []
     if not counts_samples(trainer) and trainer.steps_per_s is not None:
         facts.append(f"{decimals(trainer.steps_per_s, 1)} steps/s")
@@ -195,6 +197,23 @@ def progress_facts(status: NodeStatus) -> list[str]:
         facts += [f"epoch {decimals(trainer.epoch, 2)}"] if trainer.epoch is not None else []
         facts += [f"{grouped(trainer.samples_per_s)} samples/s"] if trainer.samples_per_s is not None else []
     return facts
+
+
+def progress_words(statuses: Sequence[NodeStatus]) -> str:
+    """Return how much of a training these nodes have behind them, all together, and how long the rest takes
+    the last of them; empty if not all of those that train have said how much there is.
+    """
+    trainers = [status.trainer for status in statuses if status.trainer.attached]
+    if not trainers or not all(trainer.of for trainer in trainers):
+        return ""
+    done, of = sum(trainer.step for trainer in trainers), sum(trainer.of for trainer in trainers)
+    words = f"{math.floor(100 * done / of)} % of {grouped(of)} steps"
+    left_s = [
+        (trainer.of - trainer.step) / trainer.steps_per_s for trainer in trainers if trainer.steps_per_s
+    ]
+    if done < of and len(left_s) == len(trainers):
+        words += f", {duration(max(left_s))} left"
+    return words
 
 
 def counts_samples(trainer: TrainerStatus) -> bool:
@@ -522,6 +541,11 @@ def live_table(statuses: Sequence[NodeStatus], *, title: str) -> RenderableType:
         lag = max((peer.lag for peer in _followers(status, statuses) if peer.lag is not None), default=None)
         last = (status.ring.round if status.ring else None) if ring else lag
         table.add_row(Text(printable(status.node)), state, *map(Text, [*figures, formatting.short(last)]))
+    if len(statuses) > 1:
+        total = _total(statuses)
+        table.add_row(*map(Text, [*total, *[""] * (len(headings) - len(total))]), style="bold")
+    if words := progress_words(statuses):
+        title = f"{title}, {words}"
     below = [Text(note, style="red" if "lost" in note else "yellow") for note in shared_notes(statuses)]
     legend = f"{TRAINED}{'' if dense else LEGEND}{ROUND if ring else LAG}"
     around = [Text(ring, style="bold")] if ring else []
@@ -552,6 +576,18 @@ def _figures(status: NodeStatus) -> list[str]:
     ]
 
 
+def _total(statuses: Sequence[NodeStatus]) -> list[str]:
+    """Return the row of all nodes together, up to the mean of their losses."""
+    trainers = [status.trainer for status in statuses]
+    speeds = [trainer.samples_per_s for trainer in trainers if trainer.samples_per_s]
+    losses = [trainer.loss for trainer in trainers if trainer.loss is not None]
+    return [
+        *("all", "", formatting.short(sum(trainer.steps for trainer in trainers)), ""),
+        formatting.short(sum(speeds) if speeds else None),
+        decimals(sum(losses) / len(losses) if losses else None, 3),
+    ]
+
+
 def _followers(status: NodeStatus, statuses: Sequence[NodeStatus]) -> list[PeerStatus]:
     """Return the peers of a node that are not lost."""
     gone = {other.node for other in statuses if other.state is NodeState.LOST}
@@ -568,7 +604,7 @@ def progress_line(statuses: Sequence[NodeStatus]) -> str:
     states = list(map(state_word, statuses))
     facts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     trainers = [status.trainer for status in live]
-    facts.append(_steps(trainers))
+    facts += [_steps(trainers), progress_words(live)]
     speeds = [trainer.samples_per_s for trainer in trainers if trainer.samples_per_s]
     facts += [f"{grouped(sum(speeds))} samples/s"] if speeds else []
     paces = [trainer.steps_per_s for trainer in trainers if trainer.steps_per_s]

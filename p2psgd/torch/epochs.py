@@ -110,6 +110,16 @@ class Epochs:
         self.loader = loader
         self._count, self._accumulate = count, accumulate
 
+    @property
+    def steps(self) -> int:
+        """The steps of all epochs."""
+        return self._count * math.ceil(len(self.loader) / self._accumulate)
+
+    @property
+    def samples_per_step(self) -> int:
+        """The samples of a step; 0 if the loader does not say how many are in a batch."""
+        return (self.loader.batch_size or 0) * self._accumulate
+
     def go_to(self, place: Place, steps: int, *, kept: bool) -> None:
         """Bring place and schedulers to where they belong after `steps` of the script; `kept`: the schedulers
         have the state of `place.steps` back, else they are new.

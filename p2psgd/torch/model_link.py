@@ -224,7 +224,8 @@ class ModelLink:
         """Report figures of the training to the daemon's status; never waits.
 
         Args:
-            **figures: For example `loss`, `samples_per_s`, `epoch`, `test_accuracy`; see `Link.report`.
+            **figures: For example `loss` and `test_accuracy`, or `step`, `of` and `batch`, which `epochs`
+                reports by itself; see `Link.report`.
         """
         self._link.report(**figures)
 
@@ -295,6 +296,7 @@ class ModelLink:
     def _run(self, epochs: Epochs, wait_s: float) -> Iterator[int]:
         place = self._kept.place
         told = 0
+        self.report(step=self.steps + place.lost, of=epochs.steps, batch=epochs.samples_per_step)
         for epoch in epochs.run(
             place, lambda: self.steps + place.lost, lambda: not self._ended and self.stopping
         ):

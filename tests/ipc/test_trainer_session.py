@@ -45,6 +45,9 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
         "loss": None,
         "test_accuracy": 0.5,
         "epoch": 0.25,
+        "step": 0,
+        "of": 0,
+        "batch": 0,
         "waits": "it waits for data",
         "timed_steps": 3,
         "computing_s": 1.5,
@@ -62,6 +65,30 @@ def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: 
     status = daemon.trainer_status()
     assert (status["attached"], status["pid"], status["finished"]) == (False, None, True)
     assert (status["samples"], status["samples_per_s"], status["waits"]) == (512, 0.0, "")
+
+
+def test_from_one_report_on_the_daemon_counts_the_steps_of_a_training_and_its_samples(
+    daemon: Daemon, link: Link
+) -> None:
+    link.send(spike(1, 2), 1)
+    link.report(step=10, of=13, batch=8)
+    daemon.until(lambda: daemon.server.session.status()["of"] == 13, "the report has come")
+    for steps, done in ((2, 11), (6, 13)):  # it may have more steps in it than the script has said
+        while link.steps < steps:
+            link.send(spike(1, 2), 1)
+        daemon.take_all()
+        status = daemon.trainer_status()
+        assert (status["steps"], status["step"], status["of"]) == (steps, done, 13)
+        assert status["samples"] == 8 * steps
+    link.close()
+    assert daemon.trainer_status()["samples"] == 48
+    with attach(control=daemon.path) as second:
+        second.send(spike(1, 2), 1)
+        daemon.take_all()
+        status = daemon.trainer_status()
+        assert (status["step"], status["of"], status["batch"], status["samples"]) == (0, 0, 0, 0)
+        second.report(batch=8)
+        daemon.until(lambda: daemon.server.session.status()["samples"] == 8, "samples of this process")
 
 
 def test_finish_stops_the_trainer_and_also_the_one_that_takes_over_from_a_crash(

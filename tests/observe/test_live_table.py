@@ -50,6 +50,23 @@ def test_eighty_columns_show_every_figure_in_brief() -> None:
     assert cells == "node-2 training 1000 1.23 6543 2.346 990 1000 12.0 2133x 3"
 
 
+def test_the_last_row_is_of_all_nodes_together() -> None:
+    lines = draw(nodes(), 80)
+    assert row(lines, "all") == ["all", "4000", "26.2k", "2.346"]
+    assert not [line for line in draw(nodes(["node-0"]), 80) if line.startswith("all ")]
+
+
+def test_the_title_says_how_much_of_a_training_is_done_and_when_the_last_node_has_the_rest() -> None:
+    figures = [trainer(step=step, of=1_000, steps_per_s=rate) for step, rate in ((700, 10.0), (500, 5.0))]
+    both = [status(f"node-{place}", trainer=each) for place, each in enumerate(figures)]
+    assert draw(both, 80)[0].rstrip() == "four nodes, 60 % of 2,000 steps, 1 min 40 s left"
+    silent = status("node-1", trainer=trainer(step=500, of=1_000, steps_per_s=0.0))
+    assert draw([both[0], silent], 80)[0].rstrip() == "four nodes, 60 % of 2,000 steps"
+    assert draw([both[0], status("node-1")], 80)[0].rstrip() == "four nodes"
+    done = status("node-1", trainer=trainer(attached=False, finished=True))
+    assert draw([both[0], done], 80)[0].rstrip() == "four nodes, 70 % of 1,000 steps, 30 s left"
+
+
 def test_the_lag_is_that_of_the_slowest_peer() -> None:
     lines = draw(nodes([f"node-{i}" for i in range(8)]), 80)
     assert [row(lines, f"node-{i}")[-1] for i in (0, 7)] == ["7", "6"]

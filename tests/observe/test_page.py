@@ -27,6 +27,7 @@ pytestmark = [
 
 PEERS = """return [...document.querySelectorAll('#lines dt')].filter((label) => label.textContent === 'peer')
     .map((label) => label.nextSibling.className)"""
+CURVES = "return document.querySelectorAll('path.curve').length"
 WIDTH = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
 
 
@@ -51,7 +52,7 @@ def peers(browser: Browser) -> list[str]:
 
 
 def loss_points(browser: Browser) -> int:
-    return int(browser.run("return lossSeries.all.length"))
+    return int(browser.run("return page.history.length"))
 
 
 @pytest.mark.parametrize("mode", ["async", "ring"])
@@ -69,8 +70,8 @@ def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
         assert browser.text("h1") == "node-0"
         assert browser.text("#contact").startswith("live")
         assert "layer1.weight" in browser.text("#compression")
-        until(lambda: int(browser.run("return stepsSeries.all.length")) >= 2, "a curve of the steps")
-        assert browser.run("return document.querySelectorAll('path.curve').length") == 2
+        until(lambda: int(browser.run(CURVES)) == 1 + 4, "a curve of the loss, and the pace of four nodes")
+        assert "by 4 nodes" in browser.text("#pace-now")
         assert "linked with node-3" in browser.text("#events")
         assert ("of this view is under way" in browser.text("#lines")) == (mode == "ring")
 
@@ -151,14 +152,15 @@ def test_text_of_peers_stays_text_and_many_events_are_capped(tmp_path: Path, bro
         assert browser.errors() == []
 
 
-def test_the_history_is_bounded(tmp_path: Path, browser: Browser) -> None:
+def test_a_page_that_is_opened_again_shows_the_run_from_its_start(tmp_path: Path, browser: Browser) -> None:
     place, (port,) = Place(tmp_path, 1), free_ports(1)
-    with all_stopped([place.start(0, "--http", f"127.0.0.1:{port}")]) as daemons:
-        until(daemons[0].status, "it answers")
+    with all_stopped([place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]) as daemons:
+        until(lambda: steps(daemons[0]) > 5, "training")
         browser.open(f"http://127.0.0.1:{port}/")
-        grown = "const s = new Series(); for (let i = 0; i < 100000; i += 1) s.add(i, i, 0);"
-        count, first, last = browser.run(f"{grown} return [s.all.length, s.all[0].value, s.all.at(-1).value]")
-        assert 300 <= count <= 601
-        assert (first, last) == (0, 99_999)
-        until(lambda: "no trainer is attached" in browser.text("#lines"), "it shows who is waited for")
+        until(lambda: loss_points(browser) >= 3, "a curve")
+        (first,) = browser.run("return [page.history[0][0]]")
+        browser.open("about:blank")
+        browser.open(f"http://127.0.0.1:{port}/")
+        until(lambda: loss_points(browser) >= 3, "the same curve")
+        assert browser.run("return [page.history[0][0]]") == [first]
         assert browser.errors() == []

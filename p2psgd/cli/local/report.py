@@ -51,6 +51,7 @@ class Outcome:
     statuses: Sequence[NodeStatus]  # one per node, the last one heard, in the order of their ranks
     wall_s: float
     recipe: str | None
+    trainer: str | None = None  # the command of the user's own
     speeds: Mapping[str, float | None] = field(default_factory=dict)  # samples/s over the time in training
     identical: bool = False
     digest: int | None = None
@@ -88,6 +89,7 @@ def build_report(outcome: Outcome) -> Report:
         "per_node": [_node(status, outcome) for status in nodes],
         "lost": [{"node": node, "why": why} for node, why in outcome.lost.items()],
         "recipe": outcome.recipe,
+        "trainer": outcome.trainer,
     }
 
 
@@ -166,7 +168,11 @@ OF_UPDATES = ("out", "in")
 
 def summary_text(report: Report) -> str:
     """Return the summary as lines of text."""
-    trained = f"trained recipe {report['recipe']}" if report["recipe"] else "ran your trainer"
+    trained = (
+        f"trained recipe {report['recipe']}"
+        if report["recipe"]
+        else f"ran {formatting.printable(report['trainer'])}"
+    )
     weights = formatting.counted(report["weights"], "weight")
     model = f" ({weights}, {report['mode']} mode)" if report["mode"] else ""
     dense = parse_mode(report["mode"]).dense if report["mode"] else False
@@ -175,6 +181,7 @@ def summary_text(report: Report) -> str:
         f"{nodes} {trained}{model} in {wall_time}",
         _row(COLUMNS, dense=dense),
         *(_row(_figures(node), dense=dense) for node in report["per_node"]),
+        *([_row(_figures(_total(report)), dense=dense)] if len(report["per_node"]) > 1 else []),
         *_notes(report),
         f"replicas       {replicas_sentence(report)}",
     ]
@@ -248,15 +255,37 @@ def _row(cells: Sequence[str], *, dense: bool) -> str:
 def _figures(node: Report) -> list[str]:
     return [
         node["node"],
-        f"{node['steps']:,}",
-        formatting.grouped(node["samples"] or None),  # a script may report none
-        formatting.grouped(node["samples_per_s"]),
-        f"{node['updates_sent']:,}",
-        f"{node['updates_applied']:,}",
+        _count(node["steps"], 11),
+        _count(node["samples"] or None, 9),  # a script may report none
+        _count(node["samples_per_s"], 9),
+        _count(node["updates_sent"], 7),
+        _count(node["updates_applied"], 7),
         formatting.size(node["bytes_sent"]),
         formatting.size(node["bytes_received"]),
         formatting.decimals(node["loss"], 3),
     ]
+
+
+def _count(value: float | None, width: int) -> str:
+    """Return a whole number with commas where that fits, else its first digits."""
+    words = formatting.grouped(value)
+    return words if len(words) <= width else formatting.short(value)
+
+
+def _total(report: Report) -> Report:
+    """Return the figures of all nodes together: sums, and the mean loss; of speeds and losses, of those that
+    have one.
+    """
+    nodes = report["per_node"]
+    sums = ("steps", "samples", "updates_sent", "updates_applied", "bytes_sent", "bytes_received")
+    speeds = [node["samples_per_s"] for node in nodes if node["samples_per_s"]]
+    losses = [node["loss"] for node in nodes if node["loss"] is not None]
+    return {
+        "node": "all",
+        **{key: sum(node[key] for node in nodes) for key in sums},
+        "samples_per_s": sum(speeds) if speeds else None,
+        "loss": sum(losses) / len(losses) if losses else None,
+    }
 
 
 def _notes(report: Report) -> list[str]:

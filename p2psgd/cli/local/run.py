@@ -464,6 +464,7 @@ class LocalRun:
             speeds=self._watch.speeds(),
             wall_s=wall_s,
             recipe=self._plan.recipe.name if self._plan.recipe else None,
+            trainer=self._plan.trainer,
             identical=proof is not None and proof.identical and converged,
             digest=proof.digest if proof and converged else None,
             digests={replica.node: replica.digest for group in groups for replica in group},

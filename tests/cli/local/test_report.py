@@ -15,7 +15,7 @@ from tests.observe.statuses import lost as gone
 
 KEYS = (
     "nodes mode rounds rounds_per_s step weights quantum wall_s bits_per_index compression_ratio compression "
-    "replicas_identical digest test_accuracy per_node lost recipe"
+    "replicas_identical digest test_accuracy per_node lost recipe trainer"
 )
 NODE_KEYS = (
     "node steps samples samples_per_s updates_sent updates_applied indices_sent bytes_sent bytes_received "
@@ -48,6 +48,19 @@ def test_a_good_run_has_every_figure() -> None:
     assert (report["replicas_identical"], report["digest"]) == (True, "0000000000000abc")
     assert report["test_accuracy"] == 0.52
     assert (report["recipe"], report["lost"]) == ("speech", [])
+
+
+def test_a_script_is_named_and_all_nodes_have_a_row() -> None:
+    report = build_report(outcome(recipe=None, trainer="python train.py"))
+    lines = summary_text(report).splitlines()
+    assert lines[0] == "2 nodes ran python train.py (80,000 weights, async mode) in 1 min 15 s"
+    assert lines[4].split()[:4] == ["all", "2,000", "512,000", "6,400"]
+
+
+def test_counts_that_do_not_fit_are_shortened() -> None:
+    many = trainer(steps=10**11, samples=10**10)
+    lines = summary_text(build_report(outcome(statuses=[status("node-0", trainer=many)]))).splitlines()
+    assert lines[2].split()[:3] == ["node-0", "100G", "10.0G"]
 
 
 def test_every_node_has_its_own_figures() -> None:
@@ -136,6 +149,7 @@ def test_the_summary_of_a_good_run() -> None:
         "node           steps   samples samples/s     out      in     sent received  loss",
         "node-0         1,000   256,000     6,400   1,000     990   9.0 MB   8.0 MB 2.346",
         "node-1         1,000   256,000         -   1,000     990   9.0 MB   8.0 MB 2.346",
+        "all            2,000   512,000     6,400   2,000   1,980  18.0 MB  16.0 MB 2.346",
         "replicas       both identical, byte by byte, digest 0000000000000abc",
         "test accuracy  52.00 %",
         "compression    2133x against float32 gradients, 12.00 bits per index, headers included",

@@ -1,0 +1,51 @@
+"""The curves of a run at one node, from its start: bounded, coarser as they grow older."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from p2psgd.observe.status import NodeStatus
+
+POINTS_MAX: Final = 512  # of which half stay when it is full
+NODES_MAX: Final = 16  # whose pace is kept, this one included
+EVERY_S: Final = 2.0  # at first; it doubles whenever half of the points go
+
+Point = tuple[float, float | None, dict[str, float]]  # Unix time, loss, steps/s by node
+
+
+class History:
+    """The loss of this node's trainer, and the pace of all nodes, as points in time."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self._every_s = EVERY_S
+        self._due = float("-inf")
+        self._steps: dict[str, tuple[float, int]] = {}  # by node, at the last point
+
+    def look(self, now: float, status: Callable[[], NodeStatus]) -> None:
+        """Take a point if one is due; `now` in Unix seconds. `status` is asked only then."""
+        if now < self._due:
+            return
+        self._due = now + self._every_s
+        seen = status()
+        paces = {}
+        for node, steps in steps_of(seen).items():
+            before, counted = self._steps.get(node, (now, steps))
+            self._steps[node] = now, steps
+            if now > before:
+                paces[node] = round((steps - counted) / (now - before), 3)
+        if paces or seen.trainer.loss is not None:
+            self.points.append((round(now, 1), seen.trainer.loss, paces))
+        if len(self.points) >= POINTS_MAX:
+            del self.points[1:-1:2]
+            self._every_s *= 2
+
+
+def steps_of(status: NodeStatus) -> dict[str, int]:
+    """Return the steps of each node, by name, as far as this one knows: the nodes with most of them."""
+    steps = {row.node: 0 for row in status.frontier}
+    for row in status.frontier:
+        steps[row.node] = max(steps[row.node], row.steps)
+    others = sorted(steps.keys() - {status.node}, key=lambda node: -steps[node])[: NODES_MAX - 1]
+    return {status.node: status.trainer.steps, **{node: steps[node] for node in sorted(others)}}

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from p2psgd.observe.history import EVERY_S, NODES_MAX, POINTS_MAX, History, steps_of
+from p2psgd.observe.status import NodeStatus
+from tests.observe.statuses import status, trainer
+
+
+def seen(steps: int, loss: float | None, others: dict[str, int]) -> NodeStatus:
+    rows: list[dict[str, Any]] = [{"node": node, "steps": count} for node, count in others.items()]
+    return status("node-0", trainer=trainer(steps=steps, loss=loss), frontier=rows)
+
+
+def test_a_point_has_the_loss_and_the_pace_of_each_node_since_the_one_before() -> None:
+    history = History()
+    history.look(100.0, lambda: seen(0, None, {}))
+    assert history.points == []
+    history.look(100.0 + EVERY_S / 2, lambda: seen(10**6, None, {}))  # not due
+    history.look(102.0, lambda: seen(20, 1.5, {"node-0": 18, "node-1": 4}))
+    history.look(104.0, lambda: seen(30, None, {"node-0": 30, "node-1": 24}))
+    assert history.points == [(102.0, 1.5, {"node-0": 10.0}), (104.0, None, {"node-0": 5.0, "node-1": 10.0})]
+
+
+def test_it_is_bounded_and_keeps_its_first_and_its_last_point() -> None:
+    history = History()
+    for now in range(20 * POINTS_MAX):
+        history.look(float(now), lambda now=now: seen(now, float(now), {}))  # type: ignore[misc]
+        assert len(history.points) < POINTS_MAX
+    moments = [moment for moment, _, _ in history.points]
+    assert moments[0] == 0.0
+    assert 20 * POINTS_MAX - moments[-1] <= 64
+    gaps = [after - before for before, after in itertools.pairwise(moments)]
+    assert max(gaps) <= 128
+
+
+def test_of_very_many_nodes_those_with_most_steps_are_kept() -> None:
+    steps = steps_of(seen(5, None, {f"node-{number}": number for number in range(1, 100)}))
+    assert len(steps) == NODES_MAX
+    assert steps["node-0"] == 5
+    assert set(steps) - {"node-0"} == {f"node-{number}" for number in range(85, 100)}
+
+
+def test_a_node_that_was_started_again_counts_on() -> None:
+    rows = [{"node": "node-1", "steps": 7}, {"node": "node-1", "steps": 9}, {"node": "node-1", "steps": 0}]
+    assert steps_of(status("node-0", trainer=trainer(steps=1), frontier=rows)) == {"node-0": 1, "node-1": 9}
