@@ -25,7 +25,11 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
-	$(BIN)/p2psgd local -n 4 --recipe speech
+	$(BIN)/p2psgd local -n 4 --recipe examples/demo.toml
+	@echo
+	@echo "One node alone reaches 52.6 % with this recipe, in as many passes over the data. The four share this machine's"
+	@echo "processors: how fast nodes of their own are is in docs/explanation/scaling.md."
+	@echo "Next: make your own script one of several, by README.md, \"Your own training script\"."
 
 # In four processes: most tests wait for clocks and sockets most of the time, the others keep two cores busy meanwhile.
 SUITE := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal

@@ -261,7 +261,7 @@ def test_its_two_commands_are_targets_that_do_what_it_says() -> None:
     done = subprocess.run(
         ["make", "-n", *targets, "docs"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "p2psgd local -n 4 --recipe speech" in done.stdout
+    assert "p2psgd local -n 4 --recipe examples/demo.toml" in done.stdout
     assert "-m pytest" in done.stdout
     assert "mkdocs build --strict" in done.stdout
 
