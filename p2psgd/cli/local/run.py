@@ -152,6 +152,11 @@ class Watch:
         return [daemon for daemon in self.live if not self._status(daemon.name).trainer.finished]
 
     @property
+    def without_run(self) -> list[LocalDaemon]:
+        """The live daemons that no script has attached to yet, and that know no run either."""
+        return [daemon for daemon in self.live if self._status(daemon.name).run is None]
+
+    @property
     def running(self) -> list[LocalDaemon]:
         """The live daemons whose script still runs, or is about to be started again."""
         found = []
@@ -333,7 +338,8 @@ class LocalRun:
                 self._display.say(f"http://{self._plan.http} shows {self._plan.names[0]}")
             if self._plan.recipe is not None and self._plan.recipe.unused:
                 self._display.say(self._plan.recipe.unused)
-            self._train()
+            if not self._train():
+                return self._stop_untrained()
             troubles = self._converge()
             wall_s, converged = time.monotonic() - began, not troubles
             proof = self._prove()
@@ -367,17 +373,25 @@ class LocalRun:
         """Return True if a run without a step may be as it was wanted."""
         return self._plan.recipe is None or self._interruption.requested
 
-    def _train(self) -> None:
-        """Wait until the trainers of all live nodes have finished; see to it once the user wants the end."""
+    def _train(self) -> bool:
+        """Wait until the trainers of all live nodes have finished; see to it once the user wants the end.
+        Return False if that was before the first step of any node.
+        """
         while self._watch.unfinished:
             if self._interruption.requested:
-                self._stop_training()
-                return
+                return self._stop_training()
             self._watch.turn(TRAINING)
+        return True
 
-    def _stop_training(self) -> None:
+    def _stop_training(self) -> bool:
         deadline = time.monotonic() + FINISH_LIMIT_S
         self._display.show(STOPPING, self._watch.statuses(), at_once=True)
+        while not self._watch.turn(STOPPING):  # the latest statuses may be from before the first step
+            pass
+        if not any(status.trainer.steps for status in self._watch.statuses()):
+            return False
+        for daemon in self._watch.without_run:
+            self._watch.lose(daemon, "no script had attached to it", STOPPING)
         while unfinished := self._watch.unfinished:
             if time.monotonic() > deadline:
                 names = formatting.listed([daemon.name for daemon in unfinished])
@@ -387,10 +401,18 @@ class LocalRun:
                 )
                 for daemon in unfinished:
                     end_trainer(daemon)
-                return
+                break
             if self._watch.turn(STOPPING):
                 for daemon in unfinished:
                     ask_to_finish(daemon)
+        return True
+
+    def _stop_untrained(self) -> ExitCode:
+        """End a run that the user has stopped before its first step."""
+        self._cluster.stop(self._stop_limit_s)
+        self._display.say(*self._output.read_all())
+        _print(self._console, "stopped before any node had made a step: there is nothing to compare")
+        return ExitCode.FAILED
 
     def _converge(self) -> list[str]:
         """Wait until the live nodes have applied the same updates; return what is missing if they do not."""

@@ -253,4 +253,28 @@ def test_a_trainer_that_has_not_attached_when_the_user_stops_the_run_is_not_blam
     run.process.send_signal(signal.SIGINT)
     assert run.ends() == ExitCode.FAILED, run.output
     assert "at the start" not in run.output
-    assert "no node knew a run: nothing was trained" in run.output
+    assert "failed" not in run.output
+    assert "NOT identical" not in run.output
+    assert "stopped before any node had made a step: there is nothing to compare" in run.output
+
+
+def test_a_node_whose_trainer_has_not_attached_when_the_user_stops_the_run_is_named(
+    start: Start, tmp_path: Path
+) -> None:
+    script = tmp_path / "one_late.py"
+    script.write_text(
+        "import os, time, numpy, p2psgd\n"
+        "if os.environ['P2PSGD_CONTROL'].endswith('node-2'):\n"
+        "    time.sleep(1000)\n"
+        "with p2psgd.attach(numpy.zeros(10, numpy.float32)) as link:\n"
+        "    while not link.stopping:\n"
+        "        link.receive()\n"
+        "        link.send(numpy.full(10, 1e-3, numpy.float32), threshold=1000)\n"
+        "        time.sleep(0.01)\n"
+    )
+    run = start("-n", "3", "--failure-timeout", "1", "--trainer", f"{sys.executable} '{script}'")
+    run.wait_for_training(0)
+    run.process.send_signal(signal.SIGINT)
+    assert run.ends() == ExitCode.FAILED, run.output
+    sentence = "node-2 was lost (no script had attached to it); the other 2 replicas are identical"
+    assert f"failed: {sentence}\n" in run.output
