@@ -148,7 +148,8 @@ def _attach_by(
         try:
             with contextlib.ExitStack() as undo:
                 client = undo.enter_context(ControlClient(path, timeout_s=max(left_s, RETRY_S)))
-                fields, segments = client.exchange(request, descriptors, on_wait=say)
+                on_wait = say if own is None else lambda _: None  # alone there is nobody to wait for
+                fields, segments = client.exchange(request, descriptors, on_wait=on_wait)
                 link = Link(client, fields, segments, make_compute)
                 undo.pop_all()
                 if link.residual_age:

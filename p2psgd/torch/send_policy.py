@@ -46,10 +46,12 @@ class SendPolicy:
         return self._link.busy and self.unsent < SEND_STEPS_MAX
 
     def note_send(self) -> None:
-        """Begin anew after a send, or after steps that are lost; say what is chosen when that is news."""
+        """Begin anew after a send, or after steps that are lost; say what is chosen when that is news, and
+        there can be a peer to send it to.
+        """
         self.unsent = 0
         self._sends += 1
-        if self._local_steps is not None or self._steps < WINDOW:
+        if self._local_steps is not None or self._link.own_daemon is not None or self._steps < WINDOW:
             return
         together = self._steps / self._sends
         self._steps = self._sends = 0

@@ -70,6 +70,7 @@ def test_a_script_trains_alone_and_leaves_nothing_behind(tmp_path: Path, end: st
     assert script.returncode == code, err
     assert out == "attached 0 1\ntrained 3 1.5\n"
     assert ("ValueError: a bug" in err) == bool(code)
+    assert "other nodes" not in err
     wait_until(lambda: not daemons_in(tmp_path), "the daemon has ended")
     assert not list(tmp_path.iterdir())
 

@@ -30,7 +30,7 @@ def make_steps(policy: Any, link: Any, *, sends: int, together: int) -> None:
 
 
 def test_after_the_first_steps_one_line_says_what_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    link = SimpleNamespace(busy=False)
+    link = SimpleNamespace(busy=False, own_daemon=None)
     chosen = policy(link)
     make_steps(chosen, link, sends=WINDOW - 1, together=1)
     assert not capsys.readouterr().err
@@ -43,7 +43,7 @@ def test_after_the_first_steps_one_line_says_what_is_sent(capsys: pytest.Capture
 def test_a_line_follows_when_links_become_slow_and_again_when_they_are_fast(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    link = SimpleNamespace(busy=False)
+    link = SimpleNamespace(busy=False, own_daemon=None)
     chosen = policy(link)
     make_steps(chosen, link, sends=2 * WINDOW, together=1)
     make_steps(chosen, link, sends=2 * WINDOW, together=7)
@@ -54,7 +54,7 @@ def test_a_line_follows_when_links_become_slow_and_again_when_they_are_fast(
 
 
 def test_however_often_links_change_there_are_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    link = SimpleNamespace(busy=False)
+    link = SimpleNamespace(busy=False, own_daemon=None)
     chosen = policy(link)
     for _ in range(TOLD_MAX):
         make_steps(chosen, link, sends=WINDOW, together=1)
@@ -63,7 +63,7 @@ def test_however_often_links_change_there_are_few_lines(capsys: pytest.CaptureFi
 
 
 def test_a_number_that_was_asked_for_is_kept_and_needs_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = policy(SimpleNamespace(busy=False), local_steps=3)
+    chosen = policy(SimpleNamespace(busy=False, own_daemon=None), local_steps=3)
     assert [chosen.waits() for _ in range(3)] == [True, True, False]
     for _ in range(3 * WINDOW):
         chosen.waits()
@@ -74,3 +74,9 @@ def test_a_number_that_was_asked_for_is_kept_and_needs_no_line(capsys: pytest.Ca
 def test_links_that_are_never_free_are_given_the_most_that_a_send_holds() -> None:
     chosen = policy(SimpleNamespace(busy=True))
     assert [chosen.waits() for _ in range(SEND_STEPS_MAX)] == [True] * (SEND_STEPS_MAX - 1) + [False]
+
+
+def test_a_script_that_trains_alone_says_nothing_of_links(capsys: pytest.CaptureFixture[str]) -> None:
+    link = SimpleNamespace(busy=False, own_daemon=object())
+    make_steps(policy(link), link, sends=2 * WINDOW, together=1)
+    assert not capsys.readouterr().err
