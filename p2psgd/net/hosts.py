@@ -107,7 +107,7 @@ async def find_hosts(
         log.warning("%s names no host: this node dials nobody, and trains alone unless others dial it", path)
     own = (listening,) if advertised is None else (listening, advertised)
     hosts = await split_own(addresses, *own, timeout_s=timeout_s)
-    if hosts.rank is not None:
+    if hosts.rank is not None and not set(own) & set(addresses):  # by another name than its options have
         log.info("%s names this node itself: that line is skipped", path)
     for address in hosts.several:
         log.info("%s: %s stands for %s", path, address, f"{hosts.counts.get(address, 0)} other hosts")

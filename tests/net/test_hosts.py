@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from pathlib import Path
 
@@ -185,3 +186,15 @@ def test_a_node_knows_its_line_by_where_it_is_dialled_from_outside() -> None:
 def test_what_is_different_in_a_list_is_said(before: str, after: str, words: str) -> None:
     lists = [[Address(host, 1) for host in hosts] for hosts in (before, after)]
     assert describe_change(*lists) == words
+
+
+def test_its_own_line_is_news_only_under_another_name_than_its_options_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, "127.0.0.1:7001\n192.0.2.1:7001\n")
+    with caplog.at_level(logging.INFO, "p2psgd.discovery"):
+        for listening, lines in ((Address("127.0.0.1", 7001), 0), (Address("0.0.0.0", 7001), 1)):
+            caplog.clear()
+            hosts = asyncio.run(find_hosts(path, listening, timeout_s=DEADLINE_S))
+            assert hosts.rank == (0, 2)
+            assert sum("names this node itself" in each.getMessage() for each in caplog.records) == lines
