@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -50,8 +51,21 @@ FailureTimeoutOption = Annotated[
         help="Silence after which a peer is suspect, 0.2 to 600; all other times follow from it.",
     ),
 ]
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """Return what the beginning of a recipe's name may become: built-in ones, and TOML files."""
+    from p2psgd.recipes.recipe import built_in_recipes
+
+    names = [name for name in built_in_recipes() if name.startswith(incomplete)]
+    return names + sorted(glob.glob(f"{glob.escape(incomplete)}*.toml"))
+
+
 RecipeOption = Annotated[
-    str, typer.Option(help="Built-in recipe (`p2psgd recipe` lists them) or a TOML file.")
+    str,
+    typer.Option(
+        help="Built-in recipe (`p2psgd recipe` lists them) or a TOML file.", autocompletion=complete_recipe
+    ),
 ]
 InitialOption = Annotated[
     Path | None,

@@ -64,14 +64,19 @@ def test_help_shows_every_command_below_a_heading_with_its_whole_summary(
         ("p2psgd sta", ["status"]),
         ("p2psgd checkpoint ", ["list", "export"]),
         ("p2psgd train --mode r", ["ring"]),
+        ("p2psgd train --recipe ", ["digits", "speech", "small.toml"]),
+        ("p2psgd local --recipe s", ["speech", "small.toml"]),
     ],
 )
 def test_a_shell_completes_commands_and_words(tmp_path: Path, line: str, completed: list[str]) -> None:
+    for name in ("small.toml", "small.txt"):
+        (tmp_path / name).touch()
     command = Path(sys.executable).with_name("p2psgd")
     asked = {"_P2PSGD_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     done = subprocess.run(
         [command],
         env={**os.environ, **asked},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
