@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
+import shlex
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -73,9 +75,18 @@ class Replica(NamedTuple):
 
 
 def check_weights_name(path: Path) -> None:
-    """Raise UsageError unless the name shows which format to write."""
-    if path.suffix not in {".safetensors", ".npz"}:
-        raise UsageError(f"{path} ends in neither .safetensors nor .npz: its name says what to write")
+    """Raise UsageError unless the name shows which format to write; of PyTorch's own, how to get one."""
+    if path.suffix in {".safetensors", ".npz"}:
+        return
+    words = f"{path} ends in neither .safetensors nor .npz: its name says what to write"
+    if path.suffix in {".pt", ".pth"}:
+        written = path.with_suffix(".safetensors")
+        program = (
+            "import torch; from safetensors.torch import load_file; "
+            f"torch.save(load_file({json.dumps(str(written))}), {json.dumps(str(path))})"
+        )
+        words += f"; write {written}, and this makes {path} of it: python -c {shlex.quote(program)}"
+    raise UsageError(words)
 
 
 def check_weights_place(path: Path) -> None:

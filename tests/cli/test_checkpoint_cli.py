@@ -93,8 +93,8 @@ def test_the_weights_are_exported_for_anybody(run: Run, state: Path, suffix: str
 
 
 def test_what_cannot_be_exported_is_a_sentence(run: Run, state: Path, tmp_path: Path) -> None:
-    assert run("export", tmp_path / "a.pt")[2].endswith(
-        "a.pt ends in neither .safetensors nor .npz: its name says what to write\n"
+    assert run("export", tmp_path / "a.txt")[2].endswith(
+        "a.txt ends in neither .safetensors nor .npz: its name says what to write\n"
     )
     assert run("export", tmp_path / "a.npz", "--number", 7)[2] == (
         f"p2psgd: there is no checkpoint 7 in {state / FOLDER}; there are: 1 and 2\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,18 @@ def test_the_weights_of_a_node_are_exported_by_name(tmp_path: Path) -> None:
         assert (exported["a"] == 0.5).all()
         assert exported["b"].tolist() == [0.0, 0.5, 0.0, 0.0]
     assert sorted(path.name for path in tmp_path.glob("*weights*")) == ["weights.npz"]
+
+
+@pytest.mark.long
+def test_the_program_that_makes_pytorch_s_own_file_is_given(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    done = subprocess.run(
+        [*P2PSGD, "export", "it's.pt"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    program = done.stderr.partition("this makes it's.pt of it: python ")[2]
+    safetensors.numpy.save_file({"a": np.ones(3, np.float32)}, tmp_path / "it's.safetensors")
+    subprocess.run([sys.executable, *shlex.split(program)], cwd=tmp_path, check=True)
+    assert torch.load(tmp_path / "it's.pt")["a"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_trainer_with_other_weights_goes_on_with_those_of_its_node(tmp_path: Path) -> None:
