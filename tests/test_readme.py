@@ -294,3 +294,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_test_that_a_page_names_exists(page: Path) -> None:
     for name in re.findall(r"(?<![\w/])tests/[\w/]+\.(?:py|md)", page.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), name
+
+
+def test_no_message_or_page_takes_p2psgd_from_a_package_index() -> None:
+    """The name may be somebody else's there."""
+    sources = [path for path in PAGES if path.parent != ROOT / "docs" / "decisions"]
+    sources += (ROOT / "p2psgd").rglob("*.py")
+    install = re.compile(r"pip install (-\S+ )*['\"]?p2psgd\b")
+    assert [path for path in sources if install.search(path.read_text(encoding="utf-8"))] == []

@@ -89,6 +89,12 @@ def listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def how_to_install(extra: str) -> str:
+    """Return the commands that install p2psgd with one of its extras; no package index has it."""
+    wheel = f'pip install "$(ls p2psgd-*.whl)[{extra}]"'
+    return f"pip install '.[{extra}]' in a checkout, or {wheel} beside the wheel"
+
+
 def printable(text: object) -> str:
     """Return `text` with all that a terminal might obey escaped: parts of it were written by peers."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, NoReturn, Protocol, TypeVar, cast
 
 from p2psgd.base.errors import ExitCode, P2psgdError, StoreError, UsageError, words_of
+from p2psgd.base.formatting import how_to_install
 
 # ----------------------------------------------------------------------------
 # Where shards are: a folder, or any place that fsspec can read, such as s3://bucket/prefix.
@@ -125,7 +126,7 @@ class RemoteStore:
             self._files: Any
             self._files, self._root = fsspec.core.url_to_fs(self.place, use_listings_cache=False)
         except ImportError as error:
-            words = f"{url} cannot be read here: {error}; pip install 'p2psgd[{extra}]'"
+            words = f"{url} cannot be read here: {error}; {how_to_install(extra)}"
             raise UsageError(words, ExitCode.CONFIGURATION) from None
         except ValueError as error:
             raise UsageError(f"{url} is no URL that fsspec can read: {error}") from None

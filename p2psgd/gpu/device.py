@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.base.formatting import how_to_install
 
 AUTO: Final = "auto"
 CPU: Final = "cpu"
@@ -18,7 +19,7 @@ WORDS: Final = "auto, cpu, cuda or cuda:N"
 _FORM: Final = re.compile(r"auto|cpu|cuda(?::(\d{1,3}))?")
 DRIVER: Final = Path("/proc/driver/nvidia/version")  # there once the driver of an NVIDIA GPU is loaded
 INSTALL: Final = (
-    "pip install 'p2psgd[gpu]', or cupy-cuda12x[ctk] in its place for a driver older than version 580"
+    f"{how_to_install('gpu')}; for a driver older than version 580 cupy-cuda12x[ctk] in place of the extra"
 )
 
 

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+from p2psgd.base.formatting import how_to_install
+
 try:
     import torch as _torch
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
     raise ModuleNotFoundError(
-        "No module named 'torch': p2psgd.torch needs PyTorch, pip install 'p2psgd[torch]'", name="torch"
+        f"No module named 'torch': p2psgd.torch needs PyTorch; {how_to_install('torch')}", name="torch"
     ) from None
 
 from p2psgd.torch.attach import attach
@@ -18,4 +20,4 @@ from p2psgd.torch.model_link import ModelLink
 
 __all__ = ["ModelLink", "attach"]
 
-del _torch
+del _torch, how_to_install

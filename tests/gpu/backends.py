@@ -38,7 +38,7 @@ def why_no_device() -> str | None:
 
         cupy.cuda.runtime.getDeviceCount()
     except ImportError:
-        return "needs CuPy: pip install p2psgd[gpu]"
+        return "needs CuPy: pip install '.[gpu]'"
     except Exception as error:
         return f"needs a CUDA device: {error}"
     return None

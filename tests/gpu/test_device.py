@@ -62,7 +62,7 @@ def test_where_cupy_is_not_installed_a_sentence_says_what_to_install(without_cup
     assert find_device("cpu") is None
     with pytest.raises(
         UsageError,
-        match=r"device cuda:0: .*CuPy is not installed: pip install 'p2psgd\[gpu\]', or .*; or give",
+        match=r"device cuda:0: .*CuPy is not installed: pip install '\.\[gpu\]' in a checkout, .*; or give",
     ) as refusal:
         find_device("cuda:0")
     assert refusal.value.exit_code is ExitCode.CONFIGURATION
