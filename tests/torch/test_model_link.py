@@ -45,6 +45,58 @@ def sgd(model: Any, rate: float = 0.1) -> Any:
     return torch.optim.SGD(model.parameters(), lr=rate)
 
 
+class Inherited(torch.optim.SGD):  # type: ignore[misc]
+    """Its step changes parameters before and after the one that it calls."""
+
+    def step(self, closure: Any = None) -> Any:
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.mul_(0.5)
+            loss = super().step(closure)
+            for parameter in self.param_groups[0]["params"]:
+                parameter.add_(0.25)
+        return loss
+
+
+def test_a_step_that_calls_the_step_of_its_parent_is_one_step(daemon: Daemon) -> None:
+    model = make_model()
+    sgd(model)  # now PyTorch calls hooks for the steps of both classes
+    optimizer = Inherited([each for each in model.parameters() if each.requires_grad], lr=0.1)
+    with attach(model, optimizer, daemon, density=0.1) as link:
+        for number in range(3):
+            plain = copy.deepcopy(model)
+            for parameter, other in zip(model.parameters(), plain.parameters(), strict=True):
+                other.requires_grad_(parameter.requires_grad)
+            trained = [each for each in plain.parameters() if each.requires_grad]
+            before = link.link.weights + link.link.residual
+            take_gradient(model, number)
+            take_gradient(plain, number)
+            Inherited(trained, lr=0.1).step()
+            change = flat(plain).numpy() - link.link.weights
+            optimizer.step()
+            assert link.steps == number + 1
+            np.testing.assert_allclose(
+                link.link.weights + link.link.residual, before + change, rtol=0, atol=1e-6
+            )
+
+
+def test_a_step_of_a_parent_that_raises_leaves_the_next_step_whole(daemon: Daemon) -> None:
+    model = make_model()
+    sgd(model)
+    optimizer = Inherited([each for each in model.parameters() if each.requires_grad], lr=0.1)
+
+    def fail() -> None:
+        raise ValueError("a closure's own")
+
+    with attach(model, optimizer, daemon) as link:
+        take_gradient(model, 1)
+        with pytest.raises(ValueError, match="a closure's own"):
+            optimizer.step(fail)
+        assert link.steps == 0
+        optimizer.step()
+        assert link.steps == 1
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_what_any_optimizer_changes_is_sent_or_waits_and_nothing_of_it_is_lost(
     daemon: Daemon, name: str
