@@ -66,10 +66,10 @@ def test_a_residual_that_is_not_finite_costs_its_weights_alone_and_the_next_trai
         found = status(daemons[0])
         assert "the trainer crashed (killed by signal 9)" in daemons[0].words()
         assert (found["trainer"]["restarts"], found["trainer"]["steps"]) == (1, 6)
-        (alarm,) = [words for words in found["alarms"] if "NaN" in words]
-        assert alarm.startswith(
-            "the trainer's residual was NaN or infinite at 3 of 3,000 weights, and the next"
-        )
+        words = "the trainer's residual was NaN or infinite at 3 of 3,000 weights, and the"
+        alarms = [alarm for alarm in found["alarms"] if alarm.startswith(words)]
+        # A checkpoint that is due between the two lives has an alarm of its own.
+        (_,) = (alarm for alarm in alarms if alarm.startswith(f"{words} next trainer has zero there"))
     assert told(tmp_path / "told") == POISONED
 
 
