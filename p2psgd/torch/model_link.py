@@ -512,7 +512,7 @@ class ModelLink:
             self._end_step()
             return
         self._whole = self._policy.adds_up
-        if not self._link.mode.ring:  # there the script calls skip(), whoever has left the step out
+        if not self._link.mode.ring:  # in a ring the script calls skip() after a step that was left out
             self._receive()
 
     def _end_step(self) -> None:

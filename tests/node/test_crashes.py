@@ -15,7 +15,7 @@ KILLED = -9
 def crash(
     crashes: Crashes, code: int = 1, reason: str = "ValueError: no more", *, trained_s: float | None
 ) -> float:
-    """One more; how long it waits for the next start."""
+    """Count one more crash of the trainer; return the seconds until it is started again."""
     return crashes.count(code, reason, trained_s=trained_s)
 
 

@@ -1,4 +1,4 @@
-"""What scripts print, as `p2psgd local` reads it from the logs of their nodes."""
+"""`p2psgd local` finds in each node's log what the training script has printed."""
 
 from __future__ import annotations
 
