@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -302,3 +304,53 @@ def test_no_message_or_page_takes_p2psgd_from_a_package_index() -> None:
     sources += (ROOT / "p2psgd").rglob("*.py")
     install = re.compile(r"pip install (-\S+ )*['\"]?p2psgd\b")
     assert [path for path in sources if install.search(path.read_text(encoding="utf-8"))] == []
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Rows of a table in the reference: the first sentence of the docstring of a function, or of each public
+    member of a class.
+    """
+
+    page: str
+    source: str
+    what: str
+    written: str
+
+    def rows(self) -> list[str]:
+        tree = ast.parse((ROOT / self.source).read_text(encoding="utf-8"))
+        (found,) = (each for each in tree.body if getattr(each, "name", "") == self.what)
+        if isinstance(found, ast.FunctionDef):
+            return [self._row(found, f"{self.written}()")]
+        assert isinstance(found, ast.ClassDef)
+        attributes = (ast.get_docstring(found) or "").partition("Attributes:\n")[2]
+        described = re.findall(r"^    (\w+): (.*?)(?=^    \w|\Z)", attributes, re.MULTILINE | re.DOTALL)
+        members = [each for each in found.body if isinstance(each, ast.FunctionDef)]
+        return [f"| `{self.written}.{name}` | {' '.join(text.split())} |" for name, text in described] + [
+            self._row(each, f"{self.written}.{each.name}" + ("" if each.decorator_list else "()"))
+            for each in members
+            if not each.name.startswith("_")
+        ]
+
+    def _row(self, function: ast.FunctionDef, name: str) -> str:
+        text = " ".join((ast.get_docstring(function) or "").partition("\n\n")[0].split())
+        return f"| `{name}` | {text} |"
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        Summary("attach.md", "p2psgd/client/attach.py", "attach", "p2psgd.attach"),
+        Summary("attach.md", "p2psgd/gpu/__init__.py", "attach", "p2psgd.gpu.attach"),
+        Summary("attach.md", "p2psgd/torch/attach.py", "attach", "p2psgd.torch.attach"),
+        Summary("torch.md", "p2psgd/torch/attach.py", "attach", "p2psgd.torch.attach"),
+        Summary("torch.md", "p2psgd/torch/model_link.py", "ModelLink", "link"),
+        Summary("link.md", "p2psgd/client/link.py", "Link", "link"),
+    ],
+    ids=lambda summary: f"{summary.page}-{summary.written}",
+)
+def test_a_table_of_the_reference_has_the_first_sentences_of_the_docstrings(summary: Summary) -> None:
+    """A code host shows no docstrings, and a table of them alone cannot grow old."""
+    wanted = "\n".join(summary.rows())
+    page = (ROOT / "docs" / "reference" / summary.page).read_text(encoding="utf-8")
+    assert f"{wanted}\n" in page, f"docs/reference/{summary.page} wants:\n{wanted}"
