@@ -22,24 +22,9 @@ from p2psgd.base.errors import TrainerError
 
 ALONE: Final = "P2PSGD_ALONE"
 STOP_LIMIT_S: Final = 10.0  # then it is killed
-# It watches the script itself: the script may have threads, forked processes and any end. A script that is
-# killed leaves its daemon's state to the daemon.
-PROGRAM: Final = """
-import os, select, shutil, signal, sys, threading
-script, state = int(sys.argv.pop(1)), sys.argv.pop(1)
-alive = os.pidfd_open(script)
-def follow():
-    select.select([alive], [], [])
-    os.kill(os.getpid(), signal.SIGTERM)
-if os.getppid() == script:
-    threading.Thread(target=follow, daemon=True).start()
-    from p2psgd.cli.app import main
-    try:
-        main()
-    finally:
-        if os.getppid() != script:
-            shutil.rmtree(state, ignore_errors=True)
-"""
+# -P: modules in the working directory are none of the daemon's business. A script that is killed leaves its
+# daemon's state to the daemon.
+PROGRAM: Final = ("-P", "-m", "p2psgd.cli.child")
 
 
 def wants_alone(
@@ -76,8 +61,7 @@ class OwnDaemon:
         address = f"127.{random.randint(1, 254)}.{random.randint(1, 254)}.{random.randint(1, 254)}:7315"
         hosts = self.state / "hosts.txt"
         hosts.write_text(f"{address}\n", encoding="utf-8")
-        # -P: modules in the working directory are none of the daemon's business.
-        command = [sys.executable, "-P", "-c", PROGRAM, str(self._script), str(self.state)]
+        command = [sys.executable, *PROGRAM, str(self._script), str(self.state)]
         command += ["node", "--name", "alone"]
         command += ["--peers", str(hosts), "--listen", address, "--state", str(self.state)]
         command += ["--log-format", "text"]

@@ -106,7 +106,7 @@ def test_a_daemon_that_cannot_start_says_why_at_once(tmp_path: Path, monkeypatch
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(alone, "PROGRAM", "raise SystemExit('p2psgd: no room')")
+    monkeypatch.setattr(alone, "PROGRAM", ("-c", "raise SystemExit('p2psgd: no room')"))
     monkeypatch.delenv("P2PSGD_CONTROL", raising=False)
     with pytest.raises(TrainerError, match="the daemon of this script has ended: no room"):
         p2psgd.attach(alone=True)

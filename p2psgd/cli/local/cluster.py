@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import itertools
 import os
@@ -13,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -129,15 +128,14 @@ def _bears(process: int, prefix: str) -> bool:
 # ----------------------------------------------------------------------------
 # The N daemons of a local run as processes: started, watched, stopped.
 #
-# Each is a real `p2psgd node` in a session of its own with its output in a log file. If this process dies,
-# whatever the cause, the kernel sends the daemons SIGTERM. Leaving the context kills what is still there, so
-# that no path out of a run leaves processes behind. This module does not talk to the daemons; see run.py.
+# Each is a real `p2psgd node` in a session of its own with its output in a log file, and ends with this
+# process, whatever its end (child.py). Leaving the context kills what is still there, so that no path out of
+# a run leaves processes behind. This module does not talk to the daemons; see run.py.
 
 
 LOCK_NAME = "local.lock"
 LOG_TAIL_BYTES = 8_192
 LOOK_S = 0.05
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -218,7 +216,8 @@ class Cluster:
             directory = self._plan.directory(index)
             directory.mkdir(mode=0o700, exist_ok=True)
             lay_down_id(directory, node=index + 1, name=name)  # so a ring has the same order in every run
-            command = [sys.executable, "-m", "p2psgd", "node", "--peers", str(hosts)]
+            command = [sys.executable, "-m", "p2psgd.cli.child", str(os.getpid()), ""]
+            command += ["node", "--peers", str(hosts)]
             command += ["--listen", f"{LOOPBACK}:{port}", "--state", str(directory), "--name", name]
             command += ["--failure-timeout", f"{self._plan.failure_timeout_s:g}"]
             command += ["--log-format", "text"]  # the files are for people, and their last line is quoted
@@ -233,7 +232,6 @@ class Cluster:
                     stderr=subprocess.STDOUT,
                     env=environment,
                     start_new_session=True,
-                    preexec_fn=_end_with_parent(),  # noqa: PLW1509 (one system call, and no thread of ours runs)
                 )
             self.daemons.append(LocalDaemon(name, directory, process))
 
@@ -278,19 +276,6 @@ class Cluster:
         }
         threads = str(max(1, len(os.sched_getaffinity(0)) // self._plan.nodes))
         return dict.fromkeys(THREAD_VARIABLES, threads) | environment
-
-
-def _end_with_parent() -> Callable[[], None]:
-    """Return a function for the new process to call before exec: SIGTERM when this process dies."""
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
-
-    def arrange() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call
-            os._exit(1)
-
-    return arrange
 
 
 # ----------------------------------------------------------------------------
