@@ -108,8 +108,11 @@ OWN: Final = "p2psgd: "  # how a line of p2psgd begins, among the lines of a scr
 
 
 def say(words: str) -> None:
-    """Write one line to standard error, marked as p2psgd's own."""
-    print(f"{OWN}{printable(words)}", file=sys.stderr, flush=True)
+    """Write one line to standard error, marked as p2psgd's own; on a terminal in the place of a progress bar
+    that a script has left there.
+    """
+    begin = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(f"{begin}{OWN}{printable(words)}", file=sys.stderr, flush=True)
 
 
 def print_text(text: str) -> bool:

@@ -1,7 +1,8 @@
 """The output of a trainer: cut into lines for a log, limited, and its end kept for when the trainer crashes.
 
 Pure: bytes and times in, lines out. A line has no terminal control sequences and at most LINE_BYTES_MAX
-bytes. Of a line that was overwritten by carriage returns, as progress bars do it, the last state counts.
+bytes. Of a line that was overwritten by carriage returns, as progress bars do it, the last state counts. A
+line of p2psgd's own that was printed behind such a state is a line for itself.
 Empty lines are left out. A script that prints megabytes fills no disk: WINDOW_BYTES pass in each WINDOW_S.
 Further lines are counted, and one line reports them. The last of them are written when the trainer ends.
 """
@@ -25,6 +26,7 @@ OWN_TRAINER: Final = "p2psgd train: "  # how a line of the built-in trainer begi
 
 # CSI (colours, movements), OSC (titles, links) and other escape sequences of ECMA-48.
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
+_BEHIND_BAR: Final = re.compile(rb"(\r[^\r\n]+)(?=" + OWN.encode() + b")")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRACEBACKS: Final = (
     "Traceback (most recent call last)",
@@ -57,7 +59,7 @@ class TrainerOutput:
         """Return the lines that `data` completes, as far as they pass; `now` in seconds, monotonic."""
         if now >= self._window_end:
             self._window_end, self._budget = now + WINDOW_S, WINDOW_BYTES
-        *whole, rest = (self._rest + data).split(b"\n")
+        *whole, rest = _BEHIND_BAR.sub(rb"\1\n", self._rest + data).split(b"\n")
         lines: list[str] = []
         for each in whole:
             lines += self._admit(each)
@@ -76,7 +78,7 @@ class TrainerOutput:
 
     def _admit(self, line: bytes) -> list[str]:
         """Return the lines to write now that a line is complete: none if there are too many."""
-        line = self._shorten(line).rstrip()
+        line = self._shorten(line).strip(b"\r").rstrip()
         cut, self._cut = self._cut, 0
         if not line:
             return []
@@ -91,8 +93,8 @@ class TrainerOutput:
         return [*self._note(), _clean(line, cut)]
 
     def _shorten(self, line: bytes) -> bytes:
-        """Return the last state of a line, cut where it is too long."""
-        overwritten = line.rstrip(b"\r").rfind(b"\r") + 1
+        """Return the last state of a line, cut where it is too long; the carriage return before it stays."""
+        overwritten = max(line.rstrip(b"\r").rfind(b"\r"), 0)
         if overwritten:
             line, self._cut = line[overwritten:], 0
         self._cut += max(0, len(line) - LINE_BYTES_MAX)

@@ -96,7 +96,10 @@ def _training(status: NodeStatus) -> Iterator[Metric]:
     yield _count("trainer_restarts", "Starts of the trainer after it had ended.", trainer.restarts)
     yield _count("steps", "Steps, over all incarnations of the node.", trainer.steps)
     yield _count("samples", "Samples trained by the attached trainer.", trainer.samples)
+    yield _one("steps_per_second", "Speed of the trainer, as the daemon counts.", trainer.steps_per_s)
     yield _one("samples_per_second", "Speed of the trainer.", trainer.samples_per_s)
+    part = trainer.step / trainer.of if trainer.of else None
+    yield _one("progress_ratio", "Part of the training that is done.", part)
     yield _one("epoch", "Passes over this node's share of the data.", trainer.epoch)
     yield _one("loss", "Loss, as the trainer reports it.", trainer.loss)
     yield _one("test_accuracy_ratio", "Share of the test right.", trainer.test_accuracy)

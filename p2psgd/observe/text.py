@@ -512,9 +512,10 @@ STATE_STYLES: Final = {
     "draining": "cyan",
     "lost": "red",
 }
-HEADINGS: Final = ("node", "state", "steps", "epoch", "smp/s", "loss")
+HEADINGS: Final = ("node", "state", "steps", "epoch")
 UPDATE_HEADINGS: Final = ("in", "out", "bits", "compr")  # not where whole gradients go around
-TRAINED: Final = "steps: steps made; smp/s: samples a second; "
+SAMPLES: Final = ("smp/s", "samples a second")
+STEPS: Final = ("stp/s", "steps a second")  # where no script has said how many samples a step has
 LEGEND: Final = (
     "in: updates applied from peers; out: own updates, each goes to every peer; bits: sent per changed "
     "weight, headers included; compr: size of the gradients as float32 / bytes sent to one peer; "
@@ -531,23 +532,25 @@ def state_word(status: NodeStatus) -> str:
 def live_table(statuses: Sequence[NodeStatus], *, title: str) -> RenderableType:
     """Draw the nodes in the order given."""
     ring, dense = ring_words(statuses), any(status.dense for status in statuses)
-    headings = (*HEADINGS, *(() if dense else UPDATE_HEADINGS), "round" if ring else "lag")
+    pace, meaning = SAMPLES if in_samples(statuses) else STEPS
+    headings = (*HEADINGS, pace, "loss", *(() if dense else UPDATE_HEADINGS), "round" if ring else "lag")
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="left" if place < 2 else "right", no_wrap=True)
     for status in statuses:
         state = Text(state_word(status), style=STATE_STYLES.get(state_word(status), ""))
-        figures = _figures(status)[: len(headings) - 3]  # between node, state and the last column
+        # Between node, state and the last column.
+        figures = _figures(status, samples=pace in SAMPLES)[: len(headings) - 3]
         lag = max((peer.lag for peer in _followers(status, statuses) if peer.lag is not None), default=None)
         last = (status.ring.round if status.ring else None) if ring else lag
         table.add_row(Text(printable(status.node)), state, *map(Text, [*figures, formatting.short(last)]))
     if len(statuses) > 1:
-        total = _total(statuses)
+        total = _total(statuses, samples=pace in SAMPLES)
         table.add_row(*map(Text, [*total, *[""] * (len(headings) - len(total))]), style="bold")
     if words := progress_words(statuses):
         title = f"{title}, {words}"
     below = [Text(note, style="red" if "lost" in note else "yellow") for note in shared_notes(statuses)]
-    legend = f"{TRAINED}{'' if dense else LEGEND}{ROUND if ring else LAG}"
+    legend = f"steps: steps made; {pace}: {meaning}; {'' if dense else LEGEND}{ROUND if ring else LAG}"
     around = [Text(ring, style="bold")] if ring else []
     return Group(Text(title, style="bold"), table, *around, *below, Text(legend, style="dim"))
 
@@ -561,13 +564,20 @@ def shared_notes(statuses: Sequence[NodeStatus]) -> list[str]:
     return [printable(f"{formatting.listed(names)}: {note}") for note, names in speakers.items()]
 
 
-def _figures(status: NodeStatus) -> list[str]:
+def in_samples(statuses: Sequence[NodeStatus]) -> bool:
+    """Return whether the pace of these nodes is given in samples, and not in steps: at least one counts them,
+    or none trains yet.
+    """
+    trainers = [status.trainer for status in statuses]
+    return any(map(counts_samples, trainers)) or not any(trainer.steps for trainer in trainers)
+
+
+def _figures(status: NodeStatus, *, samples: bool) -> list[str]:
     count, trainer, updates = formatting.short, status.trainer, status.updates
-    samples = counts_samples(trainer)
     return [
         count(trainer.steps),
-        decimals(trainer.epoch if samples else None, 2),
-        count(trainer.samples_per_s if samples else None),
+        decimals(trainer.epoch if counts_samples(trainer) else None, 2),
+        _pace([trainer], samples=samples),
         decimals(trainer.loss, 3),
         count(updates.applied if updates else 0),
         count(updates.sent if updates else 0),
@@ -576,14 +586,24 @@ def _figures(status: NodeStatus) -> list[str]:
     ]
 
 
-def _total(statuses: Sequence[NodeStatus]) -> list[str]:
+def _pace(trainers: Sequence[TrainerStatus], *, samples: bool) -> str:
+    """Return the samples, or the steps, that these make in a second; of those whose pace is known."""
+    each = [
+        (trainer.samples_per_s if counts_samples(trainer) else None) if samples else trainer.steps_per_s
+        for trainer in trainers
+    ]
+    known = [pace for pace in each if pace is not None]
+    pace = sum(known) if known else None
+    return formatting.short(pace) if samples or (pace or 0) >= 100 else decimals(pace, 1)
+
+
+def _total(statuses: Sequence[NodeStatus], *, samples: bool) -> list[str]:
     """Return the row of all nodes together, up to the mean of their losses."""
     trainers = [status.trainer for status in statuses]
-    speeds = [trainer.samples_per_s for trainer in trainers if trainer.samples_per_s]
     losses = [trainer.loss for trainer in trainers if trainer.loss is not None]
     return [
         *("all", "", formatting.short(sum(trainer.steps for trainer in trainers)), ""),
-        formatting.short(sum(speeds) if speeds else None),
+        _pace(trainers, samples=samples),
         decimals(sum(losses) / len(losses) if losses else None, 3),
     ]
 

@@ -47,6 +47,22 @@ def test_of_a_progress_bar_the_last_state_is_left(pieces: list[bytes]) -> None:
     assert lines_of(*pieces) == ["100%|####|"]
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"\r 10%|#   |\r 50%|##  |p2psgd: links\n\r100%|####|\n"],
+        [b"\r 10%|#   |", b"\r 50%|##  |", b"p2psgd: li", b"nks\n", b"\r100%|####|", b"\n"],
+        [b"\r 50%|##  |p2p", b"sgd: links\n\r100%|####|"],
+    ],
+)
+def test_a_line_of_p2psgd_is_not_glued_to_a_progress_bar(pieces: list[bytes]) -> None:
+    assert lines_of(*pieces) == [" 50%|##  |", "p2psgd: links", "100%|####|"]
+
+
+def test_a_scripts_own_line_may_have_p2psgd_in_it() -> None:
+    assert lines_of(b"INFO p2psgd: links\r\n") == ["INFO p2psgd: links"]
+
+
 def test_a_progress_bar_that_wipes_itself_out_leaves_nothing() -> None:
     assert lines_of(b" 50%|##  |\r", b"          \r", b"loss 0.3\n") == ["loss 0.3"]
 

@@ -56,6 +56,15 @@ def test_the_last_row_is_of_all_nodes_together() -> None:
     assert not [line for line in draw(nodes(["node-0"]), 80) if line.startswith("all ")]
 
 
+def test_scripts_that_count_no_samples_have_their_steps_per_second() -> None:
+    silent = trainer(samples=0, samples_per_s=None, epoch=None, steps_per_s=12.5)
+    lines = draw([status(f"node-{place}", trainer=silent) for place in range(2)], 80)
+    assert lines[1].split()[2:6] == ["steps", "epoch", "stp/s", "loss"]
+    assert row(lines, "node-1")[2:5] == ["1000", "-", "12.5"]
+    assert row(lines, "all")[2] == "25.0"
+    assert "stp/s: steps a second" in " ".join(lines)
+
+
 def test_the_title_says_how_much_of_a_training_is_done_and_when_the_last_node_has_the_rest() -> None:
     figures = [trainer(step=step, of=1_000, steps_per_s=rate) for step, rate in ((700, 10.0), (500, 5.0))]
     both = [status(f"node-{place}", trainer=each) for place, each in enumerate(figures)]

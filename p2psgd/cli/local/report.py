@@ -307,6 +307,7 @@ def _notes(report: Report) -> list[str]:
 
 
 LINE_EVERY_S = 5.0
+SAME_EVERY_S = 60.0  # a line with the same words as the one before
 
 
 class Display:
@@ -318,6 +319,7 @@ class Display:
         self._clock = clock
         self._began = clock()
         self._next_line = self._began + LINE_EVERY_S
+        self._said, self._said_at = "", self._began
         self._live: Live | None = None
 
     def __enter__(self) -> Display:
@@ -339,7 +341,9 @@ class Display:
             self._live = None
 
     def show(self, phase: str, statuses: Sequence[NodeStatus], *, at_once: bool = False) -> None:
-        """Show these statuses; where lines are printed, only every few seconds or `at_once`."""
+        """Show these statuses; where lines are printed, only every few seconds or `at_once`, and the same
+        words once a minute.
+        """
         now = self._clock()
         elapsed = formatting.duration(now - self._began)
         if self._live is not None:
@@ -347,7 +351,10 @@ class Display:
             self._live.update(live_table(statuses, title=title), refresh=True)
         elif at_once or now >= self._next_line:
             self._next_line = now + LINE_EVERY_S
-            self.say(f"{elapsed}, {phase}: {progress_line(statuses)}")
+            words = f"{phase}: {progress_line(statuses)}"
+            if words != self._said or now >= self._said_at + SAME_EVERY_S:
+                self._said, self._said_at = words, now
+                self.say(f"{elapsed}, {words}")
 
     def say(self, *lines: str) -> None:
         """Print lines, above the table if there is one."""

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from p2psgd.cli.local.report import Display
 from p2psgd.cli.local.run import Watch
-from tests.observe.statuses import lost, status
+from tests.observe.statuses import lost, status, trainer
 
 
 @dataclass
@@ -24,11 +24,23 @@ def test_a_log_gets_a_line_every_few_seconds() -> None:
     clock, output = Clock(), io.StringIO()
     with Display(Console(file=output, width=80), "p2psgd local, 1 node", clock) as display:
         for clock.now in (0.5, 4.9, 5.0, 5.5, 9.9, 10.0):
-            display.show("training", [status()])
+            display.show("training", [status(trainer=trainer(steps=1_000 if clock.now < 9 else 1_100))])
     lines = output.getvalue().splitlines()
     assert lines[0] == "p2psgd local, 1 node"
     assert [line.split(":")[0] for line in lines[1:]] == ["5 s, training", "10 s, training"]
     assert "1 training, step 1,000, 6,543 samples/s" in lines[1]
+
+
+def test_a_log_gets_the_same_words_once_a_minute() -> None:
+    clock, output = Clock(), io.StringIO()
+    with Display(Console(file=output, width=80), "p2psgd local, 1 node", clock) as display:
+        for second in range(0, 90, 5):
+            clock.now = float(second)
+            display.show("training", [status()])
+        clock.now = 90.0
+        display.show("stopping", [status()])
+    begins = [line.split(":")[0] for line in output.getvalue().splitlines()[1:]]
+    assert begins == ["5 s, training", "1 min 5 s, training", "1 min 30 s, stopping"]
 
 
 def test_news_are_shown_at_once() -> None:
