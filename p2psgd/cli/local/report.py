@@ -53,6 +53,7 @@ class Outcome:
     recipe: str | None
     trainer: str | None = None  # the command of the user's own
     speeds: Mapping[str, float | None] = field(default_factory=dict)  # samples/s over the time in training
+    paces: Mapping[str, float | None] = field(default_factory=dict)  # steps/s over the same time
     identical: bool = False
     digest: int | None = None
     digests: Mapping[str, int] = field(default_factory=dict)  # of the replicas that were compared
@@ -106,6 +107,7 @@ def _node(status: NodeStatus, outcome: Outcome) -> Report:
     return {
         "node": status.node,
         "steps": trainer.steps,
+        "steps_per_s": outcome.paces.get(status.node),
         "samples": trainer.samples,
         "samples_per_s": outcome.speeds.get(status.node),
         "updates_sent": updates.sent,
@@ -161,9 +163,11 @@ def _finite(value: Any) -> Any:
 # What a local run says at its end, from its report alone: what was trained, and is it the same bits.
 
 
-COLUMNS = ("node", "steps", "samples", "samples/s", "out", "in", "sent", "received", "loss")
-WIDTHS = (8, 12, 10, 10, 8, 8, 9, 9, 6)
-OF_UPDATES = ("out", "in")
+COLUMNS = ("node", "steps", "steps/s", "samples", "samples/s", "out", "in", "sent", "received", "loss")
+WIDTHS = (8, 12, 10, 10, 10, 8, 8, 9, 9, 6)
+OF_SAMPLES = ("samples", "samples/s")  # not where no script has said how many samples a step has
+OF_STEPS = ("steps/s",)  # only there
+OF_UPDATES = ("out", "in")  # not in a dense ring
 
 
 def summary_text(report: Report) -> str:
@@ -176,12 +180,14 @@ def summary_text(report: Report) -> str:
     weights = formatting.counted(report["weights"], "weight")
     model = f" ({weights}, {report['mode']} mode)" if report["mode"] else ""
     dense = parse_mode(report["mode"]).dense if report["mode"] else False
+    sampled = any(node["samples"] for node in report["per_node"])
+    without = (OF_STEPS if sampled else OF_SAMPLES) + (OF_UPDATES if dense else ())
     nodes, wall_time = formatting.counted(report["nodes"], "node"), formatting.duration(report["wall_s"])
     lines = [
         f"{nodes} {trained}{model} in {wall_time}",
-        _row(COLUMNS, dense=dense),
-        *(_row(_figures(node), dense=dense) for node in report["per_node"]),
-        *([_row(_figures(_total(report)), dense=dense)] if len(report["per_node"]) > 1 else []),
+        _row(COLUMNS, without),
+        *(_row(_figures(node), without) for node in report["per_node"]),
+        *([_row(_figures(_total(report)), without)] if len(report["per_node"]) > 1 else []),
         *_notes(report),
         f"replicas       {replicas_sentence(report)}",
     ]
@@ -240,14 +246,14 @@ def in_short(why: str) -> str:
     return why.partition(": ")[0]
 
 
-def _row(cells: Sequence[str], *, dense: bool) -> str:
-    """Align the cells under the headings; fits 80 columns with counts of up to seven digits. In a dense ring
-    there are no updates to count.
+def _row(cells: Sequence[str], without: Sequence[str]) -> str:
+    """Align the cells under the headings, but for some columns; fits 80 columns with counts of up to seven
+    digits.
     """
     first, *others = (
         (cell, width)
         for heading, cell, width in zip(COLUMNS, cells, WIDTHS, strict=True)
-        if not (dense and heading in OF_UPDATES)
+        if heading not in without
     )
     return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in others)
 
@@ -256,6 +262,7 @@ def _figures(node: Report) -> list[str]:
     return [
         node["node"],
         _count(node["steps"], 11),
+        formatting.decimals(node["steps_per_s"], 1),
         _count(node["samples"] or None, 9),  # a script may report none
         _count(node["samples_per_s"], 9),
         _count(node["updates_sent"], 7),
@@ -278,12 +285,12 @@ def _total(report: Report) -> Report:
     """
     nodes = report["per_node"]
     sums = ("steps", "samples", "updates_sent", "updates_applied", "bytes_sent", "bytes_received")
-    speeds = [node["samples_per_s"] for node in nodes if node["samples_per_s"]]
+    rates = {key: [node[key] for node in nodes if node[key]] for key in ("steps_per_s", "samples_per_s")}
     losses = [node["loss"] for node in nodes if node["loss"] is not None]
     return {
         "node": "all",
         **{key: sum(node[key] for node in nodes) for key in sums},
-        "samples_per_s": sum(speeds) if speeds else None,
+        **{key: sum(known) if known else None for key, known in rates.items()},
         "loss": sum(losses) / len(losses) if losses else None,
     }
 

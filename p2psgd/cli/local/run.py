@@ -42,24 +42,24 @@ from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus,
 from p2psgd.recipes.gradients import evaluate
 
 # ----------------------------------------------------------------------------
-# How fast a node trained, seen from outside: samples counted in its statuses over the time between.
+# How fast a node trained, seen from outside: steps or samples in its statuses over the time between.
 
 
 class Speed:
-    """Mean samples per second between the first and the last look that found more samples than before."""
+    """Mean count per second between the first and the last look that found more than before."""
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None
         self._last: tuple[float, int] = (0.0, 0)
 
-    def note(self, samples: int, now: float) -> None:
-        """Take in the number of samples that a status counts."""
-        if samples > self._last[1]:
-            self._last = (now, samples)
+    def note(self, count: int, now: float) -> None:
+        """Take in what a status counts."""
+        if count > self._last[1]:
+            self._last = (now, count)
             self._first = self._first or self._last
 
     @property
-    def samples_per_s(self) -> float | None:
+    def per_s(self) -> float | None:
         """The mean; None until two looks have found the node training."""
         if self._first is None or self._first == self._last:
             return None
@@ -138,7 +138,8 @@ class Watch:
         self._latest = {name: NodeStatus(node=name) for name in names}
         self._answered: dict[str, float] = {}  # by name: when its latest status came
         self._not_before: dict[str, float] = {}  # by name: when a silent one is asked again
-        self._speeds = {name: Speed() for name in names}
+        self._speeds = {name: Speed() for name in names}  # in samples
+        self._paces = {name: Speed() for name in names}  # in steps
         self._next_look = 0.0
 
     @property
@@ -187,7 +188,11 @@ class Watch:
 
     def speeds(self) -> dict[str, float | None]:
         """Return the mean samples per second of each node over its time in training, None where unknown."""
-        return {name: speed.samples_per_s for name, speed in self._speeds.items()}
+        return {name: speed.per_s for name, speed in self._speeds.items()}
+
+    def paces(self) -> dict[str, float | None]:
+        """Return the mean steps per second of each node over its time in training, None where unknown."""
+        return {name: pace.per_s for name, pace in self._paces.items()}
 
     def frontiers(self) -> dict[str, Frontier]:
         """Return what every live node has applied, as far as it was heard."""
@@ -251,6 +256,7 @@ class Watch:
             self._latest[daemon.name] = status.model_copy(update={"node": daemon.name})
             self._answered[daemon.name] = time.monotonic()
             self._speeds[daemon.name].note(status.trainer.samples, self._answered[daemon.name])
+            self._paces[daemon.name].note(status.trainer.steps, self._answered[daemon.name])
 
     def _status(self, name: str) -> NodeStatus:
         """Return a node's last status, its bare name before the first, with a note when it is silent."""
@@ -484,6 +490,7 @@ class LocalRun:
         return Outcome(
             statuses=self._watch.statuses(),
             speeds=self._watch.speeds(),
+            paces=self._watch.paces(),
             wall_s=wall_s,
             recipe=self._plan.recipe.name if self._plan.recipe else None,
             trainer=self._plan.trainer,

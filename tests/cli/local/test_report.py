@@ -18,8 +18,8 @@ KEYS = (
     "replicas_identical digest test_accuracy per_node lost recipe trainer"
 )
 NODE_KEYS = (
-    "node steps samples samples_per_s updates_sent updates_applied indices_sent bytes_sent bytes_received "
-    "loss test_accuracy digest frontier bytes_sent_per_round step"
+    "node steps steps_per_s samples samples_per_s updates_sent updates_applied indices_sent bytes_sent "
+    "bytes_received loss test_accuracy digest frontier bytes_sent_per_round step"
 )
 
 
@@ -213,8 +213,22 @@ def test_losses_are_one_sentence(nodes: int, lost: list[str], identical: bool, s
     assert lost_sentence(report) == sentence
 
 
-def test_samples_that_nobody_reported_are_not_none_trained() -> None:
+def test_where_nobody_counts_samples_there_are_steps_per_second() -> None:
     script = trainer(samples=0, samples_per_s=0.0, epoch=0.0)
-    report = build_report(outcome(statuses=[status("node-0", trainer=script)], speeds={}))
+    nodes = [status(name, trainer=script) for name in ("node-0", "node-1")]
+    report = build_report(outcome(statuses=nodes, speeds={}, paces={"node-0": 12.5, "node-1": None}))
+    rows = [line.split()[:4] for line in summary_text(report).splitlines()[1:5]]
+    assert rows == [
+        ["node", "steps", "steps/s", "out"],
+        ["node-0", "1,000", "12.5", "1,000"],
+        ["node-1", "1,000", "-", "1,000"],
+        ["all", "2,000", "12.5", "2,000"],
+    ]
+
+
+def test_of_a_node_that_alone_reports_no_samples_none_are_shown() -> None:
+    script = trainer(samples=0, samples_per_s=0.0, epoch=0.0)
+    nodes = [status("node-0", trainer=script), status("node-1")]
+    report = build_report(outcome(statuses=nodes, speeds={}))
     row = next(row for row in summary_text(report).splitlines() if row.startswith("node-0"))
     assert row.split()[1:4] == ["1,000", "-", "-"]

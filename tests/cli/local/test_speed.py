@@ -7,12 +7,12 @@ def test_only_the_time_in_training_counts() -> None:
     speed = Speed()
     for now, samples in ((0.0, 0), (10.0, 100), (11.0, 300), (12.0, 300), (14.0, 900), (90.0, 900)):
         speed.note(samples, now)
-    assert speed.samples_per_s == 200
+    assert speed.per_s == 200
 
 
 def test_one_look_gives_no_speed() -> None:
     speed = Speed()
-    assert speed.samples_per_s is None
+    assert speed.per_s is None
     speed.note(100, 1.0)
     speed.note(100, 2.0)
-    assert speed.samples_per_s is None
+    assert speed.per_s is None
