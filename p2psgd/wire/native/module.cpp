@@ -7,6 +7,7 @@
 #include <nanobind/stl/pair.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,19 +35,16 @@ nb::bytes encode_words(nb::handle words_object, std::uint64_t weights) {
     check_weights(weights);
     if (words.size() < 1 || words.size() > indices_max(weights)) check({Status::count_out_of_range, 0});
     const std::size_t capacity = payload_bytes_max(words.size()) + encode_slack;
-    PyObject* payload = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(capacity));
-    if (payload == nullptr) throw nb::python_error();
-    auto* out = reinterpret_cast<std::uint8_t*>(PyBytes_AS_STRING(payload));
+    // Not in the bytes object itself: the stable ABI cannot shrink one.
+    const std::unique_ptr<std::uint8_t[]> room(new std::uint8_t[capacity]);
     std::size_t bytes = 0;
     Outcome outcome;
     {
         const nb::gil_scoped_release release;
-        outcome = kernels().encode(words.data(), words.size(), weights, out, capacity, &bytes);
+        outcome = kernels().encode(words.data(), words.size(), weights, room.get(), capacity, &bytes);
     }
-    if (outcome.status != Status::ok) Py_DECREF(payload);
     check(outcome);
-    if (_PyBytes_Resize(&payload, static_cast<Py_ssize_t>(bytes)) != 0) throw nb::python_error();
-    return nb::steal<nb::bytes>(payload);
+    return nb::bytes(room.get(), bytes);
 }
 
 // What is wrong with a payload and where.
