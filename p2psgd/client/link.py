@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -47,6 +47,7 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.update import UpdateHeader, pack_update
 
 # ----------------------------------------------------------------------------
 # A training script's link to its node's daemon: `receive` before a mini-batch, `send` after it.
@@ -326,6 +327,40 @@ class Link:
         self._exact = True
         self.sent = self._residual_pass.count(parts)
         return indices
+
+    def begin_at(self, updates: Iterable[tuple[int, NDArray[np.uint32]]]) -> None:
+        """Send the run's first weights before the first mini-batch, in asynchronous mode: updates, each a
+        magnitude and words (client/first_weights.py).
+        """
+        for magnitude, words in updates:
+            for part in cut_updates(words, self._update_indices_max):
+                payload = codec.encode(part, self._coordinates)
+                entries = [layout.OUTBOX_ENTRY.pack(0, magnitude, len(part)) + payload]
+                self._waiting.until_room(entries)
+                header = UpdateHeader(
+                    node=self.node_id,
+                    incarnation=1,
+                    sequence=1,
+                    digest=0,
+                    steps=0,
+                    magnitude=magnitude,
+                    count=len(part),
+                )
+                self._exact = False
+                self._memory.publish(entries, steps=0)
+                self._compute.apply_received([pack_update(header, payload)], lambda node, steps: None)
+                self._exact = True
+
+    def coordinates(self) -> NDArray[np.int32]:
+        """Return the weights in quanta, in the host's memory, int32 (P,)."""
+        weights = self.weights.get() if hasattr(self.weights, "get") else self.weights
+        quanta: NDArray[np.int32] = np.rint(weights / np.float32(self.quantum)).astype(np.int32)
+        return quanta
+
+    def is_member(self) -> bool:
+        """Return whether this node is a member of a view, with a complete replica."""
+        status = self._client.request("status")["status"]
+        return bool(status.get("ready") and (status.get("view") or {}).get("number"))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to `receive` or `stopping` is set; in ring mode, until the next round

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.first_weights import take_first_weights
 from p2psgd.client.link import check_steps
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
@@ -17,6 +18,7 @@ from p2psgd.torch.send_policy import SendPolicy, describe_part
 from p2psgd.torch.step_size import Steps
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
+INITIAL = ("same", "first")
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 
@@ -30,13 +32,15 @@ def attach(
     own_residual: bool = True,
     run_horizon: bool = True,
     local_steps: int | None = None,
+    initial: str = "same",
     **options: Any,
 ) -> ModelLink:
     """Attach a model and its optimizer to the daemon of this node.
 
     From now on each `optimizer.step()` is one step of this node. p2psgd sends what the step has changed, or
     keeps it in the residual; then the parameters follow the updates of all nodes. The model must have the
-    same weights on all nodes (call `torch.manual_seed` before it is made, or load the same file).
+    same weights on all nodes (call `torch.manual_seed` before it is made, or load the same file), or all
+    nodes say `initial="first"`.
 
     Args:
         model: The model, a `torch.nn.Module` on the CPU or one CUDA device. Parameters that require a
@@ -60,6 +64,9 @@ def attach(
         local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring a
             round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1 in
             a ring, and in asynchronous mode as many as are made while the links are busy with the last send.
+        initial: Where the first weights of the run come from. "same": every node brings the same.
+            "first": they are those of the node with rank 0, and the others wait for them; in asynchronous mode
+            only. All nodes say the same. Default: "same".
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 
@@ -98,9 +105,15 @@ def attach(
             "local_steps and shards do not go together: the other nodes learn with each send which samples"
             " are taken, so leave one of them out"
         )
+    if initial not in INITIAL:
+        raise TrainerError(f"initial {initial!r:.100} is refused: give 'same' or 'first'")
     arrays = arrays_of(parameters.device)
-    link = arrays.attach(parameters.initial(), options)
+    weights = parameters.initial()
+    shared = initial == "first"
+    link = arrays.attach({name: each * 0 for name, each in weights.items()} if shared else weights, options)
     try:
+        if shared:
+            take_first_weights(link, weights)
         if link.mode.ring and local_steps is None:
             local_steps = 1
         if local_steps != 1 and link.mode.ring and not link.mode.dense and not knows_rank(link):

@@ -1,0 +1,85 @@
+"""Take the first weights of a run from its first node, rank 0, as DDP broadcasts those of its rank 0.
+
+The run begins at zeros, which all nodes have in common. The first node sends its weights as updates, digit by
+binary digit of their coordinates, before its first step; the others wait for a step of any node. Updates
+commute and the log has them, so nodes that are late, killed or cut off need no rule of their own. There is
+one run whatever happens: a first node that is started again sends what is missing to the weights that it
+has then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.base.errors import TrainerError
+from p2psgd.base.formatting import say
+from p2psgd.client.link import Link
+from p2psgd.ipc.run_proposal import propose
+from p2psgd.wire import codec
+
+LOOK_S: Final = 0.1  # between looks at the daemon's status
+
+
+def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
+    """Give these weights to the run if this is its first node, else wait for them; nothing is done in a run
+    in which a step was made. Ends early if the daemon asks this script to end.
+
+    TrainerError if the node does not know its rank, in a ring, and for weights that cannot be first ones.
+    """
+    if link.mode.ring:
+        raise TrainerError(
+            'initial="first" is for asynchronous mode: in a ring call torch.manual_seed, with the same number'
+            " on all nodes, before the model is made"
+        )
+    if link.rank == 0:
+        if link.world_size > 1:
+            _wait_for_view(link)
+        if not _has_begun(link) and not link.stopping:
+            _, coordinates = propose(initial, quantum=link.quantum, label="")
+            link.begin_at(digits(coordinates, link.coordinates()))
+        return
+    if _has_begun(link):
+        return
+    words = "waiting for the first weights: those of the node with rank 0, and its first step"
+    say(words)
+    link.report(waits=words)
+    while not _has_begun(link) and not link.stopping:
+        link.wait(1.0)
+        link.receive()
+    link.report(waits="")
+
+
+def _has_begun(link: Link) -> bool:
+    return link.steps > 0 or any(link.peer_steps.values())
+
+
+def _wait_for_view(link: Link) -> None:
+    """Wait until this node is a complete member: one that has lost its state, and is cut off from a run that
+    goes on, must not add first weights to it.
+    """
+    said = False
+    while not link.is_member() and not link.stopping:
+        if not said:
+            said = True
+            say("waiting for the other nodes, before this one gives them the first weights")
+        time.sleep(LOOK_S)
+    link.receive()
+
+
+def digits(wanted: NDArray[np.int32], present: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.uint32]]]:
+    """Yield the updates, magnitude and words, that lead from the present coordinates to those wanted."""
+    change = wanted.astype(np.int64) - present
+    left, negative = np.abs(change), (change < 0).astype(np.uint32)
+    magnitude = codec.MAGNITUDE_MAX
+    while magnitude:
+        indices = np.flatnonzero(left >= magnitude)
+        if indices.size:
+            left[indices] -= magnitude
+            yield magnitude, (indices << 1 | negative[indices]).astype(np.uint32)
+        else:
+            magnitude //= 2
