@@ -10,7 +10,7 @@ has then.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -23,52 +23,70 @@ from p2psgd.ipc.run_proposal import propose
 from p2psgd.wire import codec
 
 LOOK_S: Final = 0.1  # between looks at the daemon's status
+WAIT_S: Final = 3600.0
 
 
 def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
     """Give these weights to the run if this is its first node, else wait for them; nothing is done in a run
     in which a step was made. Ends early if the daemon asks this script to end.
 
-    TrainerError if the node does not know its rank, in a ring, and for weights that cannot be first ones.
+    TrainerError if the node does not know its rank, in a ring, for weights that cannot be first ones, and if
+    WAIT_S are over.
     """
     if link.mode.ring:
         raise TrainerError(
             'initial="first" is for asynchronous mode: in a ring call torch.manual_seed, with the same number'
             " on all nodes, before the model is made"
         )
-    if link.rank == 0:
-        if link.world_size > 1:
-            _wait_for_view(link)
-        if not _has_begun(link) and not link.stopping:
-            _, coordinates = propose(initial, quantum=link.quantum, label="")
-            link.begin_at(digits(coordinates, link.coordinates()))
-        return
+    first = link.rank == 0
     if _has_begun(link):
         return
-    words = "waiting for the first weights: those of the node with rank 0, and its first step"
-    say(words)
-    link.report(waits=words)
-    while not _has_begun(link) and not link.stopping:
-        link.wait(1.0)
-        link.receive()
-    link.report(waits="")
+    if first:
+        if link.world_size > 1:
+            _wait(link, "the other nodes, before this one gives them the first weights", lambda: _is_in(link))
+        if not _has_begun(link) and not link.stopping:
+            _, coordinates = propose(initial, quantum=link.quantum, label="")
+            for magnitude, words in digits(coordinates, _coordinates(link)):
+                link._begin_at(magnitude, words)
+    else:
+        what = "the first weights: those of the node with rank 0, and its first step"
+        _wait(link, what, lambda: _has_begun(link))
 
 
 def _has_begun(link: Link) -> bool:
     return link.steps > 0 or any(link.peer_steps.values())
 
 
-def _wait_for_view(link: Link) -> None:
-    """Wait until this node is a complete member: one that has lost its state, and is cut off from a run that
-    goes on, must not add first weights to it.
+def _is_in(link: Link) -> bool:
+    """Return whether this node is a complete member: one that has lost its state, and is cut off from a run
+    that goes on, must not add first weights to it.
     """
+    status = link._status()
+    return bool(status.get("ready") and (status.get("view") or {}).get("number"))
+
+
+def _wait(link: Link, what: str, over: Callable[[], bool]) -> None:
+    """Follow the run until something is `over`."""
+    end = time.monotonic() + WAIT_S
     said = False
-    while not link.is_member() and not link.stopping:
+    while not over() and not link.stopping:
         if not said:
             said = True
-            say("waiting for the other nodes, before this one gives them the first weights")
-        time.sleep(LOOK_S)
-    link.receive()
+            say(f"waiting for {what}")
+            link.report(waits=f"waiting for {what}")
+        if time.monotonic() > end:
+            raise TrainerError(f"{WAIT_S:.0f} s are over, and this node has waited in vain for {what}")
+        link.wait(LOOK_S)
+        link.receive()
+    if said:
+        link.report(waits="")
+
+
+def _coordinates(link: Link) -> NDArray[np.int32]:
+    """Return the weights in quanta, in the host's memory, int32 (P,)."""
+    weights = link.weights.get() if hasattr(link.weights, "get") else link.weights
+    quanta: NDArray[np.int32] = np.rint(weights / np.float32(link.quantum)).astype(np.int32)
+    return quanta
 
 
 def digits(wanted: NDArray[np.int32], present: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.uint32]]]:

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -26,7 +26,7 @@ from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState
 from p2psgd.client.compute import HostCompute, MakeCompute, ResidualPass, cut_updates
 from p2psgd.client.dense import DenseRounds
-from p2psgd.client.shard_counts import ShardCounts
+from p2psgd.client.shard_counts import ShardCounts, pack_unsigned
 from p2psgd.client.verify import ask_digest, check_copy, is_right
 from p2psgd.client.wait import GRACE_S, Waiting
 from p2psgd.ipc import layout
@@ -47,7 +47,6 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
-from p2psgd.wire.update import UpdateHeader, pack_update
 
 # ----------------------------------------------------------------------------
 # A training script's link to its node's daemon: `receive` before a mini-batch, `send` after it.
@@ -323,44 +322,10 @@ class Link:
         memory.publish(entries, given, steps=steps)
         compute.apply_sent(parts)
         if counted:
-            self._apply_counts(counted)
+            self._apply_own(counted)
         self._exact = True
         self.sent = self._residual_pass.count(parts)
         return indices
-
-    def begin_at(self, updates: Iterable[tuple[int, NDArray[np.uint32]]]) -> None:
-        """Send the run's first weights before the first mini-batch, in asynchronous mode: updates, each a
-        magnitude and words (client/first_weights.py).
-        """
-        for magnitude, words in updates:
-            for part in cut_updates(words, self._update_indices_max):
-                payload = codec.encode(part, self._coordinates)
-                entries = [layout.OUTBOX_ENTRY.pack(0, magnitude, len(part)) + payload]
-                self._waiting.until_room(entries)
-                header = UpdateHeader(
-                    node=self.node_id,
-                    incarnation=1,
-                    sequence=1,
-                    digest=0,
-                    steps=0,
-                    magnitude=magnitude,
-                    count=len(part),
-                )
-                self._exact = False
-                self._memory.publish(entries, steps=0)
-                self._compute.apply_received([pack_update(header, payload)], lambda node, steps: None)
-                self._exact = True
-
-    def coordinates(self) -> NDArray[np.int32]:
-        """Return the weights in quanta, in the host's memory, int32 (P,)."""
-        weights = self.weights.get() if hasattr(self.weights, "get") else self.weights
-        quanta: NDArray[np.int32] = np.rint(weights / np.float32(self.quantum)).astype(np.int32)
-        return quanta
-
-    def is_member(self) -> bool:
-        """Return whether this node is a member of a view, with a complete replica."""
-        status = self._client.request("status")["status"]
-        return bool(status.get("ready") and (status.get("view") or {}).get("number"))
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to `receive` or `stopping` is set; in ring mode, until the next round
@@ -408,9 +373,23 @@ class Link:
 
     def linked_peers(self) -> set[int]:
         """Return the ids of the peers whose updates this node gets now, over a link or through others."""
-        peers = self._client.request("status")["status"].get("peers", [])
+        peers = self._status().get("peers", [])
         linked = [each for each in peers if each["state"] in ("connected", "suspect") or each["through"]]
         return {int(each["id"], 16) for each in linked if each["id"]}
+
+    def _status(self) -> Fields:
+        status: Fields = self._client.request("status")["status"]
+        return status
+
+    def _begin_at(self, magnitude: int, words: NDArray[np.uint32]) -> None:
+        """Send and apply an update before the first mini-batch: client/first_weights.py."""
+        for part in cut_updates(words, self._update_indices_max):
+            entry = layout.OUTBOX_ENTRY.pack(0, magnitude, len(part)) + codec.encode(part, self._coordinates)
+            self._waiting.until_room([entry])
+            self._exact = False
+            self._memory.publish([entry], steps=0)
+            self._apply_own([pack_unsigned(magnitude, part, self._coordinates)])
+            self._exact = True
 
     # -- rounds
     #
@@ -635,7 +614,7 @@ class Link:
         self._waiting.until_room(entries)
         self._exact = False
         memory.publish(entries, given, steps=0)
-        self._apply_counts(counted)
+        self._apply_own(counted)
         self._exact = True
 
     def _shard_counts(self) -> ShardCounts:
@@ -659,9 +638,9 @@ class Link:
         bodies = [self._counts.body(part) for part in parts]
         return bodies, dataclasses.replace(given, changes_counted=self._counts.made)
 
-    def _apply_counts(self, bodies: list[bytes]) -> None:
-        """Apply the shard counts to the working copy, between a publication and the next thing that looks at
-        it.
+    def _apply_own(self, bodies: list[bytes]) -> None:
+        """Apply shard counts or first weights to the working copy, between a publication and the next thing
+        that looks at it.
         """
         self._compute.apply_received(bodies, lambda node, steps: None)
 

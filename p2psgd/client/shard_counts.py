@@ -71,15 +71,19 @@ class ShardCounts:
         return [(magnitude, np.array(words[::-1], np.uint32)) for magnitude, words in by_step.items()]
 
     def body(self, part: Part) -> bytes:
-        """Return the changes as an UPDATE from nowhere, for the working copy."""
-        magnitude, words = part
-        header = UpdateHeader(
-            node=0, incarnation=1, sequence=1, digest=0, steps=1, magnitude=magnitude, count=len(words)
-        )
-        return pack_update(header, codec.encode(words, self._coordinates))
+        """Return the changes as an UPDATE, for the working copy."""
+        return pack_unsigned(*part, self._coordinates)
 
     def _left(self, published: int) -> list[tuple[int, int]]:
         """Forget those that were published; the others."""
         del self._changes[: max(0, published - self._done)]
         self._done = max(self._done, published)
         return self._changes
+
+
+def pack_unsigned(magnitude: int, words: NDArray[np.uint32], coordinates: int) -> bytes:
+    """Return the body of an UPDATE from nowhere, for the working copy of a trainer."""
+    header = UpdateHeader(
+        node=0, incarnation=1, sequence=1, digest=0, steps=1, magnitude=magnitude, count=len(words)
+    )
+    return pack_update(header, codec.encode(words, coordinates))
