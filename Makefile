@@ -22,7 +22,7 @@ endef
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim chaos wheel kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe examples/demo.toml
@@ -132,6 +132,10 @@ wheel: $(VENV)/.wheel
 	  || { echo 'no manylinux tag, see above: the wheel runs where the C library is as new as here' >&2; \
 	       mkdir -p dist && cp build/dist/*.whl dist; }
 	cp build/dist/*.tar.gz dist
+
+# Those of a release, for CPython 3.11 to 3.14 on x86-64 and ARM: as root, on Debian.
+wheels:
+	.ci/make-wheels
 
 clean:
 	rm -rf $(VENV) .venv-rivals build dist
