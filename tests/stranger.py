@@ -31,7 +31,7 @@ def status_of(*rows: FrontierRow) -> bytes:
             ready=False,
             confirmed=b"",
             evict_requests=b"",
-            loop_lag_ms=0,
+            loss=0,
             ring=b"",
         )
     )

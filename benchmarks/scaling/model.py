@@ -38,7 +38,7 @@ from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES
 
 SEGMENT_BYTES: Final = 1448  # of an Ethernet packet of 1,500 bytes, less IPv4, TCP and its timestamps
 PACKET_BYTES: Final = 66  # those headers, and Ethernet's
-FIELD_BYTES: Final = 94  # of a STATUS beside its tables (SPEC.md, section 5)
+FIELD_BYTES: Final = 91  # of a STATUS beside its tables (SPEC.md, section 5)
 FRONTIER_ROW_BYTES, CONFIRMED_ROW_BYTES = 64, 24
 ACKNOWLEDGED_UPDATES, ACKNOWLEDGED_BYTES = 64, 256 * 1024  # of a peer, and it is told by a STATUS (section 9)
 STATUSES_PER_TIMEOUT: Final = 5

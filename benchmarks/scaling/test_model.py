@@ -57,7 +57,7 @@ def test_a_status_is_as_long_as_predicted(count: int) -> None:
         ready=True,
         confirmed=pack_confirmed(confirmed),
         evict_requests=b"",
-        loop_lag_ms=3,
+        loss=3,
         ring=b"",
     )
     assert model.bytes_of_status(count) == pytest.approx(len(pack_message(status)), abs=4)

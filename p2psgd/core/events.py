@@ -30,6 +30,7 @@ from p2psgd.wire.messages import (
     ViewNews,
     parse_confirmed,
     parse_frontier,
+    parse_loss,
     parse_message,
     parse_nodes,
 )
@@ -77,7 +78,7 @@ class PeerStatus:
     ready: bool
     confirmed: list[ConfirmedRow]
     evict_requests: list[int]
-    loop_lag_ms: int
+    loss: float | None
     ring: RingState | None = None  # in ring mode
 
 
@@ -168,7 +169,7 @@ def _open_tables(message: Message) -> PeerMessage | None:
                 status.ready,
                 parse_confirmed(status.confirmed),
                 parse_nodes(status.evict_requests),
-                status.loop_lag_ms,
+                parse_loss(status.loss),
                 parse_ring_state(status.ring) if status.ring else None,
             )
         case SnapshotMeta() as meta:
@@ -276,11 +277,11 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Nothing happened, but `now` has moved: several times a second. `loop_lag_ms`: how late the event loop
-    was, for the next STATUS.
+    """Nothing happened, but `now` has moved: several times a second. `loss`: that of the
+    node's trainer, for the next STATUS.
     """
 
-    loop_lag_ms: int = 0
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

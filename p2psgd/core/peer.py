@@ -113,7 +113,7 @@ class Peer(Lifecycle[PeerState]):
     status_due: float = 0.0
     applied_bytes: int = 0  # from this peer since our last STATUS to it,
     applied_updates: int = 0  # and how many updates they were
-    loop_lag_ms: int = 0
+    loss: float | None = None  # of its trainer, for people
     acknowledged: float = 0.0  # when it last acknowledged more of our own updates
     caught_up: bool = False  # on this link it has been close behind us before
     feed: SnapshotFeed | None = None  # the snapshot it is being given

@@ -56,6 +56,7 @@ class PeerView:
         silent_s: Since it was heard last.
         lag: Own updates that it has not acknowledged.
         frontier: What it has applied, by its last STATUS; None before the first.
+        loss: Of its trainer, by the same; None if it is not known.
     """
 
     origin: Origin
@@ -66,6 +67,7 @@ class PeerView:
     silent_s: float
     lag: int
     frontier: Mapping[Origin, FrontierRow] | None
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
                 silent_s=now - peer.last_seen,
                 lag=replica.lag(peer),
                 frontier=peer.status,
+                loss=peer.loss,
             )
             for peer in replica.peers.values()
         },

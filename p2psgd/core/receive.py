@@ -228,7 +228,7 @@ class Receiver:
             raise PeerError(RejectCode.VIEW, f"{peer.name} reports view {status.view} after view {peer.view}")
         first, acknowledged = peer.status is None, peer.has(self._cluster.me)
         peer.learn_status(status.rows, ahead)
-        peer.view, peer.ready, peer.loop_lag_ms = status.view, status.ready, status.loop_lag_ms
+        peer.view, peer.ready, peer.loss = status.view, status.ready, status.loss
         # Of others only members are believed, and no more than that they know the view known here.
         confirmed = status.confirmed if peer.origin in view else []
         self._cluster.acks.on_status(

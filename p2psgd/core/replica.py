@@ -400,7 +400,7 @@ class Replica:
             case LinkClosed():
                 self._close_link(event.peer, now)
             case TimePassed():
-                self.status_sender.learn_loop_lag(event.loop_lag_ms)
+                self.status_sender.loss = event.loss
                 self._pass_time(now)
             case Resumed():
                 self._take_turn(now)

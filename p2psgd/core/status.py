@@ -20,6 +20,7 @@ from p2psgd.wire.messages import (
     Status,
     pack_confirmed,
     pack_frontier,
+    pack_loss,
     pack_message,
     pack_nodes,
 )
@@ -33,7 +34,7 @@ def pack_status(
     *,
     evict_requests: Iterable[int],
     ready: bool,
-    loop_lag_ms: int,
+    loss: float | None,
     heard_since: float,
     ring: bytes = b"",
 ) -> bytes:
@@ -62,7 +63,7 @@ def pack_status(
             ready=ready,
             confirmed=pack_confirmed(list(confirmed.values())),
             evict_requests=pack_nodes(evict_requests),
-            loop_lag_ms=loop_lag_ms,
+            loss=pack_loss(loss),
             ring=ring,
         )
     )
@@ -75,7 +76,7 @@ class StatusSender:
         self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
     ) -> None:
         """Use `saved`, the frontier of this node's latest checkpoint."""
-        self._loop_lag_ms = 0
+        self.loss: float | None = None  # of this node's trainer
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self._cluster = cluster
         self._state = state
@@ -84,10 +85,6 @@ class StatusSender:
         self._out = out
         self._said: tuple[object, ...] | None = None  # when the frame was last packed,
         self._frame = b""  # and the frame
-
-    def learn_loop_lag(self, loop_lag_ms: int) -> None:
-        """Report this lag of the event loop to peers from now on."""
-        self._loop_lag_ms = loop_lag_ms
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
         """Send a STATUS if there is credit, or `always`; else it goes out before all else once there is."""
@@ -115,7 +112,7 @@ class StatusSender:
                 self._saved,
                 evict_requests=self._cluster.membership.evict_requests if self._node.ready else (),
                 ready=self._node.ready,
-                loop_lag_ms=self._loop_lag_ms,
+                loss=self.loss,
                 heard_since=now - self._cluster.timing.failure_timeout_s,
                 ring=ring,
             )

@@ -246,6 +246,12 @@ class TrainerSession(Lifecycle[SessionState]):
         """Return the steps that this node's trainers have published, over all their starts."""
         return self.attachment.progress() if self.attachment else self._steps
 
+    @property
+    def loss(self) -> float | None:
+        """Return the loss that a trainer reported last; None if none has."""
+        loss: float | None = self._figures["loss"]
+        return loss
+
     def status(self) -> Fields:
         """Return what the node's status shows about the trainer, and how many requests were refused."""
         attached = self.attachment is not None

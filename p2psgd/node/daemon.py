@@ -215,7 +215,7 @@ class Node:
             await asyncio.sleep(interval_s)
             self.loop_lag_s = max(time.monotonic() - due, 0.9 * self.loop_lag_s)
             if self.run is not None:
-                self.run.tick(self.loop_lag_s)
+                self.run.tick(self._control.trainer.loss)
             self.now()  # also before the run is known, and without a peer
             self._control.trainer.tick(time.monotonic())
             if self._http is not None:

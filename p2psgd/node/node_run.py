@@ -186,14 +186,14 @@ class NodeRun(Run):
         weights = counted(spec.weights, "weight")
         log.info("run %s: %s, quantum 2^%d", spec.fingerprint.hex()[:16], weights, spec.quantum_log2)
 
-    def tick(self, loop_lag_s: float) -> None:
+    def tick(self, loss: float | None = None) -> None:
         """Check incarnations, known peers, and the list, then do what is due in the run itself."""
         self._look_at_lives()
         self.peers.tick()
         if (nodes := self._options.bootstrap_expect_of(self.mesh.dialer.others)) != self._bootstrap_expect:
             self._bootstrap_expect = nodes
             self.handle(BootstrapExpectChanged(nodes))
-        super().tick(loop_lag_s)
+        super().tick(loss)
 
     def outbox_taken(self) -> None:
         super().outbox_taken()

@@ -329,9 +329,9 @@ class Run:
 
     # -- time
 
-    def tick(self, loop_lag_s: float) -> None:
-        """Let the replica and all around it look at the clock."""
-        self.handle(TimePassed(int(loop_lag_s * 1000)))
+    def tick(self, loss: float | None = None) -> None:
+        """Let the replica and all around it look at the clock. `loss`: of the node's trainer."""
+        self.handle(TimePassed(loss))
         self.checkpointer.tick(
             bytes_applied=self.replica.tally.bytes_applied, log_capacity=self.replica.log.capacity
         )

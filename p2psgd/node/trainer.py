@@ -177,6 +177,11 @@ class NodeTrainer:
         if self._state is not NodeState.DRAINING:
             self._state = NodeState.SERVING if finished else NodeState.WAITING
 
+    @property
+    def loss(self) -> float | None:
+        """Return the loss that the trainer reported last; None if it has not."""
+        return self._session.loss
+
     def status(self) -> TrainerStatus:
         """Return the trainer's part of the node's status."""
         figures, supervisor = self._session.status(), self._supervisor

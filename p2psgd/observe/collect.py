@@ -270,6 +270,7 @@ def _peers(replica: ReplicaView | None, mesh: Mesh, vitals: Vitals) -> list[Peer
                 address=news.address[:PLACE_MAX],
                 state=state,
                 lag=None if peer is None or barred else peer.lag,
+                loss=None if peer is None else peer.loss,
                 since_s=vitals.now - news.since if since_s is None else since_s,
                 bytes_sent=news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 bytes_received=news.bytes_received + (0 if connection is None else connection.bytes_received),

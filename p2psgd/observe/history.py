@@ -11,11 +11,11 @@ POINTS_MAX: Final = 512  # of which half stay when it is full
 NODES_MAX: Final = 16  # whose pace is kept, this one included
 EVERY_S: Final = 2.0  # at first; it doubles whenever half of the points go
 
-Point = tuple[float, float | None, dict[str, float]]  # Unix time, loss, steps/s by node
+Point = tuple[float, dict[str, float], dict[str, float]]  # Unix time; losses, and steps/s, by node
 
 
 class History:
-    """The loss of this node's trainer, and the pace of all nodes, as points in time."""
+    """The losses and the pace of all nodes, as points in time."""
 
     def __init__(self) -> None:
         self.points: list[Point] = []
@@ -35,8 +35,10 @@ class History:
             self._steps[node] = now, steps
             if now > before:
                 paces[node] = round((steps - counted) / (now - before), 3)
-        if paces or seen.trainer.loss is not None:
-            self.points.append((round(now, 1), seen.trainer.loss, paces))
+        losses = {seen.node: seen.trainer.loss, **{peer.node: peer.loss for peer in seen.peers}}
+        known = {node: loss for node, loss in losses.items() if loss is not None and node in self._steps}
+        if paces or known:
+            self.points.append((round(now, 1), known, paces))
         if len(self.points) >= POINTS_MAX:
             del self.points[1:-1:2]
             self._every_s *= 2

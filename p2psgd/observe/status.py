@@ -351,6 +351,7 @@ class PeerStatus(Part):
     address: str = ""
     state: PeerState = PeerState.DIALLING
     lag: int | None = Field(None, description="own updates that it has not acknowledged")
+    loss: Figure = Field(None, description="of its trainer, by its last STATUS")
     since_s: TenthsOrNone = Field(None, description="for how long it has been in this state")
     bytes_sent: int = 0
     bytes_received: int = 0

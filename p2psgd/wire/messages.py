@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import math
 import operator
 import struct
 from collections.abc import Iterable
@@ -120,6 +121,7 @@ _ROW: Final = struct.Struct("<QQQQQQQQ")
 _CONFIRMED: Final = struct.Struct("<QQQ")
 _MEMBER: Final = struct.Struct("<QQQ")
 _NODE: Final = struct.Struct("<Q")
+_FLOAT: Final = struct.Struct("<f")
 
 
 def pack_frontier(rows: list[FrontierRow]) -> bytes:
@@ -410,8 +412,8 @@ class Status(Message):
     `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
     none), `cluster_id` the one of the run's first view; `ready`: it is a member whose replica is complete;
     `confirmed` is a packed table of `ConfirmedRow`s; `evict_requests` lists the members that a READY sender
-    wants out of that view; `loop_lag_ms` is how late the sender's loop runs; `ring` is a packed `RingState`,
-    empty in asynchronous mode.
+    wants out of that view; `loss` is that of the sender's trainer, as `pack_loss` gives it, for people;
+    `ring` is a packed `RingState`, empty in asynchronous mode.
     """
 
     frontier: Frontier
@@ -420,8 +422,23 @@ class Status(Message):
     ready: Annotated[bool, Field(strict=True)]
     confirmed: Confirmed
     evict_requests: Nodes
-    loop_lag_ms: Annotated[int, Field(strict=True, ge=0, le=2**31)]
+    loss: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
     ring: Annotated[bytes, Field(strict=True, max_length=STATE_BYTES)]
+
+
+def pack_loss(loss: float | None) -> int:
+    """Return the bits of a loss as float32; those of a NaN if it is not known, or no such number."""
+    try:
+        packed = _FLOAT.pack(math.nan if loss is None else loss)
+    except OverflowError:
+        packed = _FLOAT.pack(math.nan)
+    return int.from_bytes(packed, "little")
+
+
+def parse_loss(bits: int) -> float | None:
+    """Return the loss that these 32 bits stand for; None if it is not known."""
+    loss: float = _FLOAT.unpack(bits.to_bytes(4, "little"))[0]
+    return loss if math.isfinite(loss) else None
 
 
 class Fetch(Message):

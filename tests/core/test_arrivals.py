@@ -39,6 +39,7 @@ from p2psgd.wire.messages import (
     ViewNews,
     pack_confirmed,
     pack_frontier,
+    pack_loss,
     pack_members,
     pack_message,
     pack_nodes,
@@ -82,10 +83,10 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
             ready=True,
             confirmed=pack_confirmed(CONFIRMED),
             evict_requests=pack_nodes([5]),
-            loop_lag_ms=3,
+            loss=pack_loss(3.0),
             ring=b"",
         ),
-        PeerStatus(by_origin(ROWS), 4, 8, True, CONFIRMED, [5], 3),
+        PeerStatus(by_origin(ROWS), 4, 8, True, CONFIRMED, [5], 3.0),
     ),
     (
         Status(
@@ -95,7 +96,7 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
             ready=True,
             confirmed=b"",
             evict_requests=b"",
-            loop_lag_ms=0,
+            loss=0,
             ring=pack_ring_state(STANDING),
         ),
         PeerStatus({}, 4, 8, True, [], [], 0, STANDING),
@@ -168,7 +169,7 @@ def test_a_table_that_is_none_is_refused() -> None:
         ready=True,
         confirmed=b"",
         evict_requests=b"",
-        loop_lag_ms=0,
+        loss=0,
         ring=b"",
     )
     with pytest.raises(PeerError):

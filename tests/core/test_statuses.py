@@ -17,6 +17,7 @@ from p2psgd.wire.messages import (
     Status,
     parse_confirmed,
     parse_frontier,
+    parse_loss,
     parse_message,
 )
 from tests.core.cluster import by_origin, initial_coordinates, make_spec
@@ -51,7 +52,7 @@ def read(state: State, *peers: Peer, saved: int = 0, ready: bool = True) -> Stat
         {A: saved},
         evict_requests=(),
         ready=ready,
-        loop_lag_ms=3,
+        loss=2.5,
         heard_since=45.0,
     )
     message = parse_message(FrameType.STATUS, frame[PREFIX.size :])
@@ -64,7 +65,7 @@ def test_it_tells_frontier_floor_what_is_on_disk_and_the_view(state: State) -> N
     assert parse_frontier(status.frontier) == [
         FrontierRow(*A, 9, 1009, trimmed_to=2, durable=5, least=9, steps=18)
     ]
-    assert (status.view, status.cluster_id, status.ready, status.loop_lag_ms) == (4, 77, False, 3)
+    assert (status.view, status.cluster_id, status.ready, parse_loss(status.loss)) == (4, 77, False, 2.5)
     assert status.confirmed == b""
 
 

@@ -5,12 +5,13 @@ from typing import Any
 
 from p2psgd.observe.history import EVERY_S, NODES_MAX, POINTS_MAX, History, steps_of
 from p2psgd.observe.status import NodeStatus
-from tests.observe.statuses import status, trainer
+from tests.observe.statuses import peer, status, trainer
 
 
 def seen(steps: int, loss: float | None, others: dict[str, int]) -> NodeStatus:
     rows: list[dict[str, Any]] = [{"node": node, "steps": count} for node, count in others.items()]
-    return status("node-0", trainer=trainer(steps=steps, loss=loss), frontier=rows)
+    peers = [peer("node-1", loss=3.0), peer("node-2", loss=None), peer("node-3", loss=9.0)]
+    return status("node-0", trainer=trainer(steps=steps, loss=loss), frontier=rows, peers=peers)
 
 
 def test_a_point_has_the_loss_and_the_pace_of_each_node_since_the_one_before() -> None:
@@ -20,7 +21,10 @@ def test_a_point_has_the_loss_and_the_pace_of_each_node_since_the_one_before() -
     history.look(100.0 + EVERY_S / 2, lambda: seen(10**6, None, {}))  # not due
     history.look(102.0, lambda: seen(20, 1.5, {"node-0": 18, "node-1": 4}))
     history.look(104.0, lambda: seen(30, None, {"node-0": 30, "node-1": 24}))
-    assert history.points == [(102.0, 1.5, {"node-0": 10.0}), (104.0, None, {"node-0": 5.0, "node-1": 10.0})]
+    assert history.points == [
+        (102.0, {"node-0": 1.5, "node-1": 3.0}, {"node-0": 10.0}),
+        (104.0, {"node-1": 3.0}, {"node-0": 5.0, "node-1": 10.0}),
+    ]
 
 
 def test_it_is_bounded_and_keeps_its_first_and_its_last_point() -> None:

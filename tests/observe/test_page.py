@@ -70,7 +70,8 @@ def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
         assert browser.text("h1") == "node-0"
         assert browser.text("#contact").startswith("live")
         assert "layer1.weight" in browser.text("#compression")
-        until(lambda: int(browser.run(CURVES)) == 1 + 4, "a curve of the loss, and the pace of four nodes")
+        until(lambda: int(browser.run(CURVES)) == 4 + 4, "the losses and the pace of four nodes")
+        until(lambda: "on average of 4 nodes" in browser.text("#loss-now"), "the losses of all")
         assert "by 4 nodes" in browser.text("#pace-now")
         assert "linked with node-3" in browser.text("#events")
         assert ("of this view is under way" in browser.text("#lines")) == (mode == "ring")

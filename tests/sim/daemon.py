@@ -224,7 +224,7 @@ class Daemon:
             self._pending.append((self._tick, ()))
         elif self.alive:
             self._clock.after(self._tick_s, self._tick)
-            self.run.tick(0.0)
+            self.run.tick()
             if self.alive:
                 note_state(self._world.see, self.replica)
                 self._watch_scrub()

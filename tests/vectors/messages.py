@@ -130,7 +130,7 @@ def status(**changes: Any) -> Fields:
         "ready": False,
         "confirmed": rows(),
         "evict_requests": rows(),
-        "loop_lag_ms": 0,
+        "loss": 0,
         "ring": b"",
     }
     return {**fields, **changes}
@@ -201,8 +201,8 @@ def cases() -> list[Case]:
         ("a code alone", "REJECT", {**REJECT, "node": 0, "code": 0, "details": ""}),
         ("the largest refusal", "REJECT", LARGEST_REJECT),
         ("nothing applied, no view", "STATUS", status()),
-        ("a member", "STATUS", status(frontier=FRONTIER, **of_member, loop_lag_ms=2**31)),
-        ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, cluster_id=1, loop_lag_ms=128)),
+        ("a member", "STATUS", status(frontier=FRONTIER, **of_member, loss=2**32 - 1)),
+        ("a joiner", "STATUS", status(frontier=FRONTIER, view=U64_MAX, cluster_id=1, loss=128)),
         ("a member of a ring", "STATUS", status(**of_member, ring=ring_state(7, 12, 1, 0, 1))),
         ("far along", "STATUS", status(ring=ring_state(2**62, 2**32 - 1, 1, 1, 1))),
         ("missing updates", "FETCH", {"node": 0xA1, "incarnation": 1000, "first": 1, "last": U64_MAX}),
@@ -328,7 +328,7 @@ def _refused_fields() -> list[Refused]:
         ("an incarnation of -1", "REJECT", {"incarnation": -1}),
         ("a reason of 901", "SNAPSHOT_END", {"reason": "w" * 901}),
         ("ready 1", "STATUS", {"ready": 1}),
-        ("a loop lag beyond 2^31", "STATUS", {"loop_lag_ms": 2**31 + 1}),
+        ("a loss of more than 32 bits", "STATUS", {"loss": 2**32}),
         ("a ring state cut off", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0)[:-1]}),
         ("a ring state too long", "STATUS", {"ring": ring_state(1, 1, 0, 0, 0) + b"\x00"}),
         ("a flag of 2", "STATUS", {"ring": ring_state(1, 1, 0, 2, 0)}),

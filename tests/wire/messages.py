@@ -102,7 +102,7 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
             "ready": st.booleans(),
             "confirmed": CONFIRMED.map(pack_confirmed),
             "evict_requests": FORBIDDEN.map(pack_nodes),
-            "loop_lag_ms": st.integers(0, 2**31),
+            "loss": st.integers(0, 2**32 - 1),
             "ring": st.one_of(st.just(b""), STANDING.map(pack_ring_state)),
         }
     ),
@@ -191,7 +191,7 @@ def longest(frame_type: FrameType) -> Message:
         "weights": 2**31,
         "quantum_log2": -30,
         "ready": True,
-        "loop_lag_ms": 2**31,
+        "loss": 2**32 - 1,
         "frontier": pack_frontier([FrontierRow(node, *row) for node in high[:ORIGINS_MAX]]),
         "confirmed": pack_confirmed([ConfirmedRow(node, U64_MAX, U64_MAX) for node in high]),
         "members": pack_members(MemberRow(node, U64_MAX, U64_MAX) for node in high),

@@ -102,7 +102,7 @@ def blocks() -> dict[str, bytes]:
     return {**exchange(), **views(), **rings()}
 
 
-def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
+def status(rows: list[FrontierRow], *, loss: int = 0x7FC00000) -> Status:
     """What a node says that knows of no view."""
     return Status(
         frontier=pack_frontier(rows),
@@ -111,7 +111,7 @@ def status(rows: list[FrontierRow], *, loop_lag_ms: int = 0) -> Status:
         ready=False,
         confirmed=b"",
         evict_requests=b"",
-        loop_lag_ms=loop_lag_ms,
+        loss=loss,
         ring=b"",
     )
 
@@ -141,7 +141,7 @@ def exchange() -> dict[str, bytes]:
         "welcome": pack_message(Welcome(**greeting(*BERT, "bert").model_dump())),
         "status-empty": pack_message(status([])),
         "update": pack_frame(FrameType.UPDATE, pack_update(header, payload)),
-        "status": pack_message(status([FrontierRow(*ANNA, 1, digest)], loop_lag_ms=3)),
+        "status": pack_message(status([FrontierRow(*ANNA, 1, digest)], loss=0x40000000)),
         "fetch": pack_message(Fetch(node=node, incarnation=incarnation, first=1, last=1)),
         "trimmed": pack_message(Trimmed(node=node, incarnation=incarnation, trimmed_to=1)),
         "reject": pack_message(
@@ -170,7 +170,7 @@ def views() -> dict[str, bytes]:
         ready=True,
         confirmed=pack_confirmed([ConfirmedRow(*ANNA, 1)]),
         evict_requests=b"",
-        loop_lag_ms=0,
+        loss=0x7FC00000,
         ring=b"",
     )
     return {

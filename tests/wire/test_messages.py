@@ -21,10 +21,12 @@ from p2psgd.wire.messages import (
     Message,
     OtherProtocolError,
     Reject,
+    pack_loss,
     pack_message,
     parse_confirmed,
     parse_frontier,
     parse_ip,
+    parse_loss,
     parse_members,
     parse_message,
     parse_nodes,
@@ -335,3 +337,10 @@ def test_a_code_of_a_later_version_is_told_to_people_with_its_number(details: st
     error = Reject(node=1, code=65535, details=details, incarnation=0).to_error()
     assert (error.code, error.label) == (RejectCode.OTHER, "code 65535")
     assert str(error) == f"it rejects this node with code 65535, which this version of p2psgd {end}"
+
+
+@pytest.mark.parametrize("loss", [0.0, 2.5, -1.0, 3.0e38])
+def test_a_loss_travels_as_its_bits_and_what_is_none_as_not_known(loss: float) -> None:
+    assert parse_loss(pack_loss(loss)) == pytest.approx(loss, rel=1e-6)
+    for unknown in (None, float("nan"), float("inf"), 1e300):
+        assert parse_loss(pack_loss(unknown)) is None

@@ -40,7 +40,7 @@ class Told:
             ready=self.ready,
             confirmed=pack_confirmed(list(self.confirmed.values())),
             evict_requests=pack_nodes(self.evict_requests),
-            loop_lag_ms=0,
+            loss=0,
             ring=b"",
         )
         return pack_message(status)
