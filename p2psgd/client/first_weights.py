@@ -28,29 +28,37 @@ WAIT_S: Final = 3600.0
 
 def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
     """Give these weights to the run if this is its first node, else wait for them; nothing is done in a run
-    in which a step was made. Ends early if the daemon asks this script to end.
+    in which a step was made.
 
-    TrainerError if the node does not know its rank, in a ring, for weights that cannot be first ones, and if
-    WAIT_S are over.
+    SystemExit if the daemon asks this script to end before they have come: a step from zeros would take them
+    from all. TrainerError if the node does not know its rank, in a ring, for weights that cannot be first
+    ones, and if WAIT_S are over.
     """
     if link.mode.ring:
         raise TrainerError(
             'initial="first" is for asynchronous mode: in a ring call torch.manual_seed, with the same number'
             " on all nodes, before the model is made"
         )
-    first = link.rank == 0
-    if _has_begun(link):
-        return
-    if first:
+    if link.rank == 0:
         if link.world_size > 1:
             _wait(link, "the other nodes, before this one gives them the first weights", lambda: _is_in(link))
-        if not _has_begun(link) and not link.stopping:
-            _, coordinates = propose(initial, quantum=link.quantum, label="")
-            for magnitude, words in digits(coordinates, _coordinates(link)):
-                link._begin_at(magnitude, words)
-    else:
+        if not _has_begun(link):
+            _give(link, initial)
+    elif not _has_begun(link):
         what = "the first weights: those of the node with rank 0, and its first step"
         _wait(link, what, lambda: _has_begun(link))
+
+
+def _give(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
+    _, wanted = propose(initial, quantum=link.quantum, label="")
+    for magnitude, words in digits(wanted, _coordinates(link)):
+        link._begin_at(magnitude, words)
+    link.receive()
+    if not _has_begun(link) and (_coordinates(link) != wanted).any():
+        raise TrainerError(
+            "the weights of the run are not those that this node gave: another node has given its own as"
+            " well. Give rank 0 to one node alone, delete the states of all nodes, and start them again"
+        )
 
 
 def _has_begun(link: Link) -> bool:
@@ -69,7 +77,10 @@ def _wait(link: Link, what: str, over: Callable[[], bool]) -> None:
     """Follow the run until something is `over`."""
     end = time.monotonic() + WAIT_S
     said = False
-    while not over() and not link.stopping:
+    while not over():
+        if link.stopping:
+            say(f"asked to end while waiting for {what}")
+            raise SystemExit(0)
         if not said:
             said = True
             say(f"waiting for {what}")
@@ -78,6 +89,7 @@ def _wait(link: Link, what: str, over: Callable[[], bool]) -> None:
             raise TrainerError(f"{WAIT_S:.0f} s are over, and this node has waited in vain for {what}")
         link.wait(LOOK_S)
         link.receive()
+    link.receive()
     if said:
         link.report(waits="")
 

@@ -210,7 +210,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._generation = self._reloads = self._refused = self._differed = 0
         self._figures = {name: getattr(ReportRequest(), name) for name in FIGURES}
         self._steps_then = 0  # when the script told its `step`
-        self._steps_before = 0  # when the present trainer attached
+        self._batch_since, self._samples_before = 0, 0  # steps and samples when the script told its `batch`
         self._pidfd = -1
         self._paused = self._take_scheduled = False
         self._stopping = False  # the trainer was asked to stop, and none has finished since
@@ -258,7 +258,7 @@ class TrainerSession(Lifecycle[SessionState]):
         figures = dict(self._figures)
         if figures["of"]:
             figures["step"] = min(figures["step"] + self.steps - self._steps_then, figures["of"])
-        figures["samples"] = figures["samples"] or figures["batch"] * (self.steps - self._steps_before)
+        figures["samples"] = figures["samples"] or self._samples()
         if figures["waits"]:
             figures["waits"] = self._host.ready() or figures["waits"]
         if self.state is SessionState.WAITING:
@@ -421,7 +421,7 @@ class TrainerSession(Lifecycle[SessionState]):
             raise
         self.attachment = attachment
         self._generation += 1
-        self._steps_before = self._steps
+        self._samples_before = 0
         self._figures.update(samples=0, step=0, of=0, batch=0)  # of the trainer before
         self.move(SessionState.ATTACHED)
         self._finished = False
@@ -691,10 +691,18 @@ class TrainerSession(Lifecycle[SessionState]):
         """Take note of the figures that the trainer names, for people; they stay when it leaves, but for its
         speed and what it waits for.
         """
+        if "batch" in report.model_fields_set:
+            self._samples_before = self._samples()
+            self._batch_since = self.steps
         for name in report.model_fields_set & self._figures.keys():
             self._figures[name] = getattr(report, name)
         if report.model_fields_set & {"step", "of"}:
             self._steps_then = self.steps
+
+    def _samples(self) -> int:
+        """Return the samples of this process, as far as it has said how many a step has."""
+        counted: int = self._figures["batch"] * (self.steps - self._batch_since)
+        return self._samples_before + counted
 
     def detach(self, request: DetachRequest, kept: list[int]) -> None:
         """Let the trainer leave of its own will, and answer it.

@@ -50,6 +50,7 @@ class NodeHttp:
         self._made = float("-inf")
         self._metrics = Metrics(self._status)
         self._history = History()
+        self._curves, self._curves_of = b"[]", 0  # points, as they were when it had so many
         page, policy = load_page()
         self._page = Response(page, "text/html; charset=utf-8", headers={"Content-Security-Policy": policy})
         self._server: HttpServer | None = None
@@ -113,10 +114,13 @@ class NodeHttp:
 
     def tick(self) -> None:
         """Look at the run, for its history."""
-        self._history.look(time.time(), self._ask_status)
+        self._history.look(time.monotonic(), self._ask_status, moment=time.time())
 
     def _history_json(self) -> Response:
-        return Response(json.dumps(self._history.points).encode(), JSON)
+        if self._history.added != self._curves_of:
+            self._curves_of = self._history.added
+            self._curves = json.dumps(self._history.points).encode()
+        return Response(self._curves, JSON)
 
     def _status_json(self) -> Response:
         return Response(self._status().model_dump_json(exclude_unset=True).encode(), JSON)

@@ -19,12 +19,15 @@ class History:
 
     def __init__(self) -> None:
         self.points: list[Point] = []
+        self.added = 0  # points, since the start
         self._every_s = EVERY_S
         self._due = float("-inf")
         self._steps: dict[str, tuple[float, int]] = {}  # by node, at the last point
 
-    def look(self, now: float, status: Callable[[], NodeStatus]) -> None:
-        """Take a point if one is due; `now` in Unix seconds. `status` is asked only then."""
+    def look(self, now: float, status: Callable[[], NodeStatus], *, moment: float) -> None:
+        """Take a point if one is due; `now` in seconds, monotonic, `moment` the same in Unix seconds, which
+        may go back. `status` is asked only then.
+        """
         if now < self._due:
             return
         self._due = now + self._every_s
@@ -33,12 +36,13 @@ class History:
         for node, steps in steps_of(seen).items():
             before, counted = self._steps.get(node, (now, steps))
             self._steps[node] = now, steps
-            if now > before:
+            if now > before and steps >= counted:
                 paces[node] = round((steps - counted) / (now - before), 3)
         losses = {seen.node: seen.trainer.loss, **{peer.node: peer.loss for peer in seen.peers}}
         known = {node: loss for node, loss in losses.items() if loss is not None and node in self._steps}
         if paces or known:
-            self.points.append((round(now, 1), known, paces))
+            self.points.append((round(moment, 1), known, paces))
+            self.added += 1
         if len(self.points) >= POINTS_MAX:
             del self.points[1:-1:2]
             self._every_s *= 2

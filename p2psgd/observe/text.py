@@ -208,10 +208,9 @@ def progress_words(statuses: Sequence[NodeStatus]) -> str:
         return ""
     done, of = sum(trainer.step for trainer in trainers), sum(trainer.of for trainer in trainers)
     words = f"{math.floor(100 * done / of)} % of {grouped(of)} steps"
-    left_s = [
-        (trainer.of - trainer.step) / trainer.steps_per_s for trainer in trainers if trainer.steps_per_s
-    ]
-    if done < of and len(left_s) == len(trainers):
+    going = [trainer for trainer in trainers if trainer.step < trainer.of]
+    left_s = [(each.of - each.step) / each.steps_per_s for each in going if each.steps_per_s]
+    if going and len(left_s) == len(going):
         words += f", {duration(max(left_s))} left"
     return words
 

@@ -108,12 +108,12 @@ class Epochs:
             )
         self.step_schedulers, self.epoch_schedulers = _listed(step_scheduler), _listed(epoch_scheduler)
         self.loader = loader
-        self._count, self._accumulate = count, accumulate
+        self.count, self._accumulate = count, accumulate
 
     @property
     def steps(self) -> int:
         """The steps of all epochs."""
-        return self._count * math.ceil(len(self.loader) / self._accumulate)
+        return self.count * math.ceil(len(self.loader) / self._accumulate)
 
     @property
     def samples_per_step(self) -> int:
@@ -146,7 +146,7 @@ class Epochs:
         used = steps() - place.begun
         if ours:
             sampler.batch, sampler.stopping = self.loader.batch_size, stopping
-        while place.epoch < self._count and not stopping():
+        while place.epoch < self.count and not stopping():
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(place.epoch)
             if ours:

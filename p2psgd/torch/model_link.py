@@ -304,7 +304,9 @@ class ModelLink:
         ):
             if epoch > told:
                 told = epoch
-                self.report(epoch=epoch)
+                # An epoch may have fewer steps than expected: the script may leave out what does not divide.
+                of = epochs.count * place.length or epochs.steps
+                self.report(epoch=epoch, step=self.steps + place.lost, of=of)
             yield epoch
             if self._ended:  # closed by the script
                 return

@@ -79,16 +79,20 @@ def test_from_one_report_on_the_daemon_counts_the_steps_of_a_training_and_its_sa
         daemon.take_all()
         status = daemon.trainer_status()
         assert (status["steps"], status["step"], status["of"]) == (steps, done, 13)
-        assert status["samples"] == 8 * steps
+        assert status["samples"] == 8 * (steps - 1)
     link.close()
-    assert daemon.trainer_status()["samples"] == 48
+    assert daemon.trainer_status()["samples"] == 40
     with attach(control=daemon.path) as second:
         second.send(spike(1, 2), 1)
         daemon.take_all()
         status = daemon.trainer_status()
         assert (status["step"], status["of"], status["batch"], status["samples"]) == (0, 0, 0, 0)
-        second.report(batch=8)
-        daemon.until(lambda: daemon.server.session.status()["samples"] == 8, "samples of this process")
+        for batch, samples in ((8, 8), (2, 10)):
+            second.report(batch=batch)
+            daemon.until(lambda: daemon.server.session.status()["batch"] == batch, "the report")  # noqa: B023
+            second.send(spike(1, 2), 1)
+            daemon.take_all()
+            assert daemon.trainer_status()["samples"] == samples
 
 
 def test_finish_stops_the_trainer_and_also_the_one_that_takes_over_from_a_crash(

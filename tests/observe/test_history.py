@@ -16,11 +16,11 @@ def seen(steps: int, loss: float | None, others: dict[str, int]) -> NodeStatus:
 
 def test_a_point_has_the_loss_and_the_pace_of_each_node_since_the_one_before() -> None:
     history = History()
-    history.look(100.0, lambda: seen(0, None, {}))
+    history.look(100.0, lambda: seen(0, None, {}), moment=100.0)
     assert history.points == []
-    history.look(100.0 + EVERY_S / 2, lambda: seen(10**6, None, {}))  # not due
-    history.look(102.0, lambda: seen(20, 1.5, {"node-0": 18, "node-1": 4}))
-    history.look(104.0, lambda: seen(30, None, {"node-0": 30, "node-1": 24}))
+    history.look(100.0 + EVERY_S / 2, lambda: seen(10**6, None, {}), moment=100.0 + EVERY_S / 2)  # not due
+    history.look(102.0, lambda: seen(20, 1.5, {"node-0": 18, "node-1": 4}), moment=102.0)
+    history.look(104.0, lambda: seen(30, None, {"node-0": 30, "node-1": 24}), moment=104.0)
     assert history.points == [
         (102.0, {"node-0": 1.5, "node-1": 3.0}, {"node-0": 10.0}),
         (104.0, {"node-1": 3.0}, {"node-0": 5.0, "node-1": 10.0}),
@@ -30,7 +30,7 @@ def test_a_point_has_the_loss_and_the_pace_of_each_node_since_the_one_before() -
 def test_it_is_bounded_and_keeps_its_first_and_its_last_point() -> None:
     history = History()
     for now in range(20 * POINTS_MAX):
-        history.look(float(now), lambda now=now: seen(now, float(now), {}))  # type: ignore[misc]
+        history.look(float(now), lambda now=now: seen(now, float(now), {}), moment=now)  # type: ignore[misc]
         assert len(history.points) < POINTS_MAX
     moments = [moment for moment, _, _ in history.points]
     assert moments[0] == 0.0

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import ExitCode
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
 from tests.cli.local.run import Run
+from tests.daemons import until
 from tests.torch.needed import torch
 
 pytestmark = pytest.mark.long
@@ -87,3 +90,27 @@ def test_a_ring_refuses_first_weights_and_names_what_to_do(tmp_path: Path) -> No
     log = (run.state / "node-0" / "log.txt").read_text()
     assert 'initial="first" is for asynchronous mode' in log
     assert "torch.manual_seed" in log
+
+
+def test_a_script_that_is_asked_to_end_while_it_waits_makes_no_step_from_zeros(tmp_path: Path) -> None:
+    script, cut = tmp_path / "train.py", tmp_path / "cut"
+    late = 'rank = int(os.environ["P2PSGD_CONTROL"][-1])\nif rank == 0:\n    __import__("time").sleep(3600)\n'
+    waiting = SCRIPT.replace("model = torch", late + "model = torch").replace(" and not link.stopping", "")
+    script.write_text(waiting)
+    run = Run(
+        tmp_path,
+        "-n",
+        "2",
+        "--output",
+        "all",
+        "--trainer",
+        shlex.join([sys.executable, str(script), str(cut)]),
+    )
+    try:
+        until(lambda: "waiting for the first weights" in run.output, "node-1 waits")
+        with ControlClient(control_path(run.state / "node-1")) as client:
+            client.request("finish")
+        until(lambda: "asked to end while waiting for the first weights" in run.output, "it ends")
+        assert run.status(1)["trainer"]["steps"] == 0
+    finally:
+        run.close()
