@@ -83,7 +83,8 @@ class DenseRounds:
         if len(begun.tensors) == len(self.proposed):
             self._give_rest()
         elif buckets:
-            self._publish(buckets, replace(given, begun=begun), steps=0)
+            count = self._memory.steps + 1
+            self._publish(buckets, replace(given, begun=begun), count=count)
         else:
             self._memory.set_mark(replace(given, begun=begun))
 
@@ -111,6 +112,13 @@ class DenseRounds:
         self._flat[:] = numbers
         self._give_rest(steps)
         return self._plan.weights
+
+    def begin_at(self, change: NDArray[np.float32] | None) -> None:
+        """Contribute a change (P,) in the host's memory, or zeros, before the first mini-batch."""
+        self._flat[:] = 0.0 if change is None else change
+        self._check(self._flat, "a change to the first weights")
+        given = self._memory.mark
+        self._publish(self._plan.rest(given.begun), given.contribute(changes=True), count=0)
 
     def settle(self) -> None:
         """Note that the weights hold all rounds that are complete."""
@@ -231,10 +239,10 @@ class DenseRounds:
 
     def _give_rest(self, steps: int = 1) -> None:
         given = self._memory.mark
-        self._publish(self._plan.rest(given.begun), given.contribute(changes=True), steps=steps)
+        count = self._memory.steps + steps
+        self._publish(self._plan.rest(given.begun), given.contribute(changes=True), count=count, steps=steps)
 
-    def _publish(self, buckets: Sequence[Range], given: Given, *, steps: int) -> None:
-        count = self._memory.steps + max(steps, 1)
+    def _publish(self, buckets: Sequence[Range], given: Given, *, count: int, steps: int = 0) -> None:
         entries = [_pack(count, CHANGES, bucket, *self._plan.describe(bucket)) for bucket in buckets]
         self._write(entries, given, steps=steps)
 

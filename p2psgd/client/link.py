@@ -381,15 +381,33 @@ class Link:
         status: Fields = self._client.request("status")["status"]
         return status
 
+    # -- first weights (client/first_weights.py), before the first mini-batch
+
     def _begin_at(self, magnitude: int, words: NDArray[np.uint32]) -> None:
-        """Send and apply an update before the first mini-batch: client/first_weights.py."""
+        """Send and apply an update; in a sparse ring it is this node's contribution to the round."""
+        if self.mode.ring and not self._waiting.until_open():
+            return
+        memory, given, bodies = self._memory, None, []
+        memory.settle()
+        entries = []
         for part in cut_updates(words, self._update_indices_max):
-            entry = layout.OUTBOX_ENTRY.pack(0, magnitude, len(part)) + codec.encode(part, self._coordinates)
-            self._waiting.until_room([entry])
-            self._exact = False
-            self._memory.publish([entry], steps=0)
-            self._apply_own([pack_unsigned(magnitude, part, self._coordinates)])
-            self._exact = True
+            head = layout.OUTBOX_ENTRY.pack(0, magnitude, len(part))
+            entries.append(head + codec.encode(part, self._coordinates))
+            bodies.append(pack_unsigned(magnitude, part, self._coordinates))
+        if self.mode.ring:
+            entries.append(layout.OUTBOX_ENTRY.pack(0, 0, 0))
+            given = memory.mark.contribute(changes=True)
+        self._waiting.until_room(entries)
+        self._exact = False
+        memory.publish(entries, given, steps=0)
+        self._apply_own(bodies)
+        self._exact = True
+
+    def _begin_dense(self, change: NDArray[np.float32] | None) -> None:
+        """Contribute this change, in the host's memory, to the round of a dense ring, or zeros."""
+        if self._waiting.until_open():
+            self._follow()
+            self._dense_rounds("first weights").begin_at(change)
 
     # -- rounds
     #

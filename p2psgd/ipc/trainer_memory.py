@@ -147,7 +147,7 @@ class Contributions:
             if steps != first:
                 raise TrainerError(f"steps {before} and {steps} in one contribution")
         else:
-            check_steps(steps, self.steps + bool(count), self.steps)
+            check_steps(steps, self.steps + bool(count and steps), self.steps)  # 0: the run's first weights
         if magnitude == count == 0 and len(entry) == layout.OUTBOX_ENTRY.size:
             made = ContributionMade(steps, tuple(self._updates))
             self._updates, self._indices, self.half = [], 0, False
@@ -183,7 +183,7 @@ class Buckets:
         if self._given >= self.opened:
             raise TrainerError(f"a contribution to a round that is not open: {self.opened} were opened")
         steps, kind, offset, count, name_bytes = layout.BUCKET_ENTRY.unpack_from(entry)
-        check_steps(steps, self.steps + (kind == CHANGES), self.steps)
+        check_steps(steps, self.steps + (kind == CHANGES and steps > 0), self.steps)  # 0: as in a sparse ring
         words = entry[layout.BUCKET_ENTRY.size :]
         name, shape = words[:name_bytes], words[name_bytes:]
         if name_bytes > len(words) or max(len(name), len(shape)) > layout.NAME_BYTES_MAX:

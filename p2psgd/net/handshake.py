@@ -127,7 +127,10 @@ def describe_difference(ours: Hello, theirs: Hello) -> str:
     if theirs.mode != ours.mode:
         differing.insert(0, f"{theirs.name} in mode {theirs.mode}, {ours.name} in mode {ours.mode}")
         advice += ", and the same mode, payload and order"
-    start = "the weights to start from (the seed, such as torch.manual_seed(1), or the file of --initial)"
+    start = (
+        "the weights to start from (take the same seed, such as torch.manual_seed(1), or the same file of"
+        ' --initial, or say attach(..., initial="first") on all nodes)'
+    )
     what = "; ".join(differing) or f"the tensors' shapes, {start} or two_nodes differ"
     return (
         f"{theirs.name} and {ours.name} train different runs: {what}; {advice} (fingerprints "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.client.first_weights import take_first_weights
+from p2psgd.client.first_weights import common_start, take_first_weights
 from p2psgd.client.link import check_steps
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
@@ -19,6 +19,7 @@ from p2psgd.torch.step_size import Steps
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
 INITIAL = ("same", "first")
+QUANTUM = 2.0**-20  # as of p2psgd.attach
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 
@@ -65,8 +66,8 @@ def attach(
             round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1 in
             a ring, and in asynchronous mode as many as are made while the links are busy with the last send.
         initial: Where the first weights of the run come from. "same": every node brings the same.
-            "first": they are those of the node with rank 0, and the others wait for them, up to an hour; in
-            asynchronous mode only. All nodes say the same. Default: "same".
+            "first": they are those of the node with rank 0, and the others wait for them, up to an hour. All
+            nodes say the same. Default: "same".
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 
@@ -110,7 +111,8 @@ def attach(
     arrays = arrays_of(parameters.device)
     weights = parameters.initial()
     shared = initial == "first"
-    link = arrays.attach({name: each * 0 for name, each in weights.items()} if shared else weights, options)
+    brought = common_start(weights, options.get("quantum", QUANTUM)) if shared else weights
+    link = arrays.attach(brought, options)
     try:
         if shared:
             take_first_weights(link, weights)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -13,104 +16,171 @@ from p2psgd.base.errors import ExitCode
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from tests.cli.local.run import Run
-from tests.daemons import until
+from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
+from tests.ports import free_ports
 from tests.torch.needed import torch
 
 pytestmark = pytest.mark.long
 
 LIMIT_S = 120
+STEPS = 20
+# In its first life the first node's trainer stops after some of its weights: it kills itself, or waits for
+# the end of its daemon.
 SCRIPT = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 import torch
 import p2psgd.torch
 from p2psgd.client.link import Link
 
-cut = Path(sys.argv[1])
+folder, payload, initial, cut = Path(sys.argv[1]), *sys.argv[2:]
 torch.set_num_threads(1)
-torch.manual_seed(os.getpid())
+torch.manual_seed(1 if initial == "same" else os.getpid())
 model = torch.nn.Linear(300, 10)
 mine = {name: each.detach().clone() for name, each in model.named_parameters()}
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
-whole, given = Link._begin_at, []
+given = []
 
 
-def begin_at(link, magnitude, words):
-    given.append(magnitude)
-    if len(given) > 5 and not cut.exists():
-        cut.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    whole(link, magnitude, words)
+def cutting(give):
+    def instead(link, *arguments):
+        given.append(1)
+        if len(given) > (5 if payload in ("async", "sparse") else 1) and not (folder / "cut").exists():
+            (folder / "cut").touch()
+            if cut == "trainer":
+                os.kill(os.getpid(), signal.SIGKILL)
+            daemon = os.getppid()
+            while os.getppid() == daemon:
+                time.sleep(0.1)
+            os._exit(1)
+        give(link, *arguments)
+
+    return instead
 
 
-if len(sys.argv) > 2:
-    Link._begin_at = begin_at
-with p2psgd.torch.attach(model, optimizer, initial="first") as link:
-    if link.rank == 0:
-        torch.save(mine, cut.with_name("mine.pt"))
+options = {} if payload == "async" else {"mode": "ring", "payload": payload}
+if cut != "none":
+    Link._begin_at, begin_dense = cutting(Link._begin_at), cutting(Link._begin_dense)
+    Link._begin_dense = lambda link, change: (Link._plain if change is None else begin_dense)(link, change)
+with p2psgd.torch.attach(model, optimizer, initial=initial, **options) as link:
+    if given:
+        torch.save(mine, folder / "mine.pt")
     while link.steps < 20 and not link.stopping:
         optimizer.zero_grad()
         model(torch.randn(8, 300)).square().mean().backward()
         optimizer.step()
-"""
+""".replace("if cut !=", "Link._plain = Link._begin_dense\nif cut !=")
 
 
-@pytest.mark.parametrize("killed", [False, True])
+def command(folder: Path, payload: str, initial: str = "first", *, cut: str = "none") -> str:
+    (folder / "train.py").write_text(SCRIPT)
+    return shlex.join([sys.executable, str(folder / "train.py"), str(folder), payload, initial, cut])
+
+
+def check(found: dict[str, np.ndarray], folder: Path, *, margin: float = 5e-3) -> None:
+    """Check that these are the weights of the first node's script; other seeds differ by up to 0.1."""
+    for name, values in torch.load(folder / "mine.pt").items():
+        np.testing.assert_allclose(found[name], values.numpy(), atol=margin)
+
+
+@pytest.mark.parametrize("payload", ["async", "sparse", "dense", "dense-float16"])
 def test_all_nodes_begin_with_the_weights_of_the_first_though_its_trainer_is_killed_as_it_gives_them(
-    tmp_path: Path, killed: bool
+    tmp_path: Path, payload: str
 ) -> None:
-    script, weights, cut = tmp_path / "train.py", tmp_path / "weights.npz", tmp_path / "cut"
-    script.write_text(SCRIPT)
-    command = shlex.join([sys.executable, str(script), str(cut), *["kill"] * killed])
-    run = Run(tmp_path, "-n", "3", "--output", "all", "--trainer", command, "--weights", str(weights))
+    weights = tmp_path / "weights.npz"
+    trainer = command(tmp_path, payload, cut="trainer")
+    run = Run(tmp_path, "-n", "3", "--output", "all", "--trainer", trainer, "--weights", str(weights))
     try:
         assert run.ends(LIMIT_S) == ExitCode.OK, run.output
     finally:
         run.close()
-    assert cut.exists() is killed
-    assert "waiting for the first weights: those of the node with rank 0" in run.output
+    assert (tmp_path / "cut").exists()
+    assert "waiting for the first weights, those of the node with rank 0" in run.output
     report = run.report()
     assert report["replicas_identical"]
-    assert [node["steps"] for node in report["per_node"]] == [20, 20, 20]
-    found, first = np.load(weights), torch.load(tmp_path / "mine.pt")
-    for name, values in first.items():  # other seeds differ by up to 0.1
-        np.testing.assert_allclose(found[name], values.numpy(), atol=5e-3)
+    assert [node["steps"] for node in report["per_node"]] == [STEPS] * 3
+    check(np.load(weights), tmp_path)
 
 
-def test_a_ring_refuses_first_weights_and_names_what_to_do(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.replace('initial="first"', 'initial="first", mode="ring"'))
-    run = Run(
-        tmp_path, "-n", "2", "--trainer", shlex.join([sys.executable, str(script), str(tmp_path / "cut")])
-    )
-    try:
-        assert run.ends(LIMIT_S) != ExitCode.OK
-    finally:
-        run.close()
-    log = (run.state / "node-0" / "log.txt").read_text()
-    assert 'initial="first" is for asynchronous mode' in log
-    assert "torch.manual_seed" in log
+class Nodes:
+    """Nodes of one list, that run this trainer."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.folder = folder
+        self.ports = free_ports(nodes)
+        self.hosts = folder / "hosts.txt"
+        self.hosts.write_text("".join(f"127.0.0.1:{port}\n" for port in self.ports))
+        self.daemons: list[Daemon] = []
+
+    def start(self, number: int, trainer: str, *options: str) -> Daemon:
+        life = len(self.daemons)
+        daemon = Daemon(
+            self.folder / f"n{number}",
+            *("--peers", str(self.hosts), "--listen", f"127.0.0.1:{self.ports[number]}"),
+            *("--failure-timeout", "1", "--trainer", trainer, *options),
+            log=self.folder / f"{life}-n{number}.log",
+        )
+        self.daemons.append(daemon)
+        return daemon
 
 
-def test_a_script_that_is_asked_to_end_while_it_waits_makes_no_step_from_zeros(tmp_path: Path) -> None:
-    script, cut = tmp_path / "train.py", tmp_path / "cut"
-    late = 'rank = int(os.environ["P2PSGD_CONTROL"][-1])\nif rank == 0:\n    __import__("time").sleep(3600)\n'
-    waiting = SCRIPT.replace("model = torch", late + "model = torch").replace(" and not link.stopping", "")
-    script.write_text(waiting)
-    run = Run(
-        tmp_path,
-        "-n",
-        "2",
-        "--output",
-        "all",
-        "--trainer",
-        shlex.join([sys.executable, str(script), str(cut)]),
-    )
-    try:
-        until(lambda: "waiting for the first weights" in run.output, "node-1 waits")
-        with ControlClient(control_path(run.state / "node-1")) as client:
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("payload", ["async", "sparse", "dense"])
+def test_a_first_node_that_is_killed_while_it_gives_its_weights_goes_on_and_a_late_node_gets_them(
+    tmp_path: Path, payload: str, lost: bool
+) -> None:
+    nodes = Nodes(tmp_path, 4)
+    with all_stopped(nodes.daemons):
+        trainer = command(tmp_path, payload, cut="daemon")
+        first, *others = (nodes.start(number, trainer) for number in range(3))
+        until((tmp_path / "cut").exists, "the first node gives its weights", timeout_s=LIMIT_S)
+        os.killpg(first.process.pid, signal.SIGKILL)
+        first.process.wait(LIMIT_S)
+        if lost:
+            shutil.rmtree(first.state)
+        again = nodes.start(0, trainer)
+        for each in [again, *others]:
+            until(each.finished, "all have trained", timeout_s=LIMIT_S)
+        late = nodes.start(3, trainer)
+        until(late.finished, "the late node has trained", timeout_s=LIMIT_S)
+        assert_replicas_identical([again, *others, late])
+        _, replica = late.replica()
+    assert "waiting for the first weights" not in late.words(), "they were there when it came"
+    if payload == "dense":
+        flat = np.frombuffer(replica, np.float32)
+    else:
+        flat = np.frombuffer(replica, np.int32) * np.float32(2.0**-20)
+    check({"weight": flat[:3000].reshape(10, 300), "bias": flat[3000:]}, tmp_path, margin=1e-2)
+
+
+def test_nodes_of_which_one_brings_its_own_weights_are_two_runs_and_learn_what_to_do(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 2)
+    with all_stopped(nodes.daemons):
+        nodes.start(0, command(tmp_path, "async"))
+        other = nodes.start(1, command(tmp_path, "async", "same"))
+        until(lambda: "train different runs" in other.words(), "the refusal", timeout_s=LIMIT_S)
+    assert "torch.manual_seed" in other.words()
+    assert 'initial="first") on all nodes' in other.words()
+
+
+def test_a_node_without_a_rank_refuses_to_take_first_weights(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 2)
+    nodes.hosts.write_text(f"127.0.0.1:{nodes.ports[1]}\n")
+    with all_stopped(nodes.daemons):
+        only = nodes.start(0, command(tmp_path, "async"), "--bootstrap-expect", "1")
+        until(lambda: "does not know its rank" in only.words(), "the refusal", timeout_s=LIMIT_S)
+    assert "torch.manual_seed" in only.words()
+
+
+def test_a_script_that_is_asked_to_end_while_it_waits_makes_no_step(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 3)
+    with all_stopped(nodes.daemons):
+        waiting, _ = (nodes.start(number, command(tmp_path, "async")) for number in (1, 2))
+        until(lambda: "waiting for the first weights" in waiting.words(), "it waits", timeout_s=LIMIT_S)
+        with ControlClient(control_path(waiting.state)) as client:
             client.request("finish")
-        until(lambda: "asked to end while waiting for the first weights" in run.output, "it ends")
-        assert run.status(1)["trainer"]["steps"] == 0
-    finally:
-        run.close()
+        words = "asked to end before the run has its first weights"
+        until(lambda: words in waiting.words(), "it ends", timeout_s=LIMIT_S)
+        status = waiting.status()
+        assert status is not None
+        assert status["trainer"]["steps"] == 0
