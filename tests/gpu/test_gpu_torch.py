@@ -74,3 +74,17 @@ def test_a_model_on_a_device_sends_the_same_bytes_as_on_the_host_and_has_the_sam
         np.testing.assert_array_equal(link.link.weights.get(), daemons[0].weights())
         point = its_link.link.weights + its_link.link.residual
         np.testing.assert_array_equal(flat(model).cpu(), point)
+
+
+def test_a_first_node_gives_the_weights_of_a_model_on_a_device(
+    start_daemon: StartDaemon, gpu: Backend, there: str
+) -> None:
+    daemon = start_daemon(1)
+    daemon.host.rank_value = (0, 1)
+    model = make_model().to(there)
+    wanted = flat(model).clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    with p2psgd_torch.attach(model, optimizer, tau=0.5, initial="first", control=daemon.path) as link:
+        assert isinstance(link.link.weights, gpu.cupy.ndarray)
+        assert (flat(model) - wanted).abs().max() <= link.link.quantum
+        assert link.steps == 0
