@@ -27,8 +27,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe examples/demo.toml
 	@echo
-	@echo "One node alone reaches 52.6 % with this recipe, in as many passes over the data. The four share this machine's"
-	@echo "processors: how fast nodes of their own are is in docs/explanation/scaling.md."
+	@echo "One node alone reaches 52.6 % with this recipe, in as many passes over the data. Here the four share this machine's"
+	@echo "processors; on machines of their own four nodes make four times as many steps a second (docs/explanation/scaling.md)."
 	@echo "Next: make your own script one of several, by README.md, \"Your own training script\"."
 
 # In four processes: most tests wait for clocks and sockets most of the time, the others keep two cores busy meanwhile.

@@ -152,8 +152,6 @@ def _counts(status: NodeStatus) -> dict[str, int]:
         counts |= {f"sent {peer.key}": peer.bytes_sent, f"received {peer.key}": peer.bytes_received}
     for row in status.frontier:  # a node may have a row for each of its lives
         counts[f"updates {row.id}"] = counts.get(f"updates {row.id}", 0) + row.sequence
-        if row.steps and row.id != status.id:
-            counts[f"steps {row.id}"] = max(counts.get(f"steps {row.id}", 0), row.steps)
     return counts
 
 
@@ -211,9 +209,7 @@ def _heading(status: NodeStatus, trouble: str, clock: str, *, late: bool) -> Tab
 def _rates(rates: Rates) -> str:
     sent, received = (f"{size(rates[way])}/s" if way in rates else UNKNOWN for way in ("sent", "received"))
     steps = f"{decimals(rates.get('steps'), 1)} steps/s"
-    of_nodes = [rate for key, rate in rates.items() if key.startswith("steps")]
-    together = f" ({decimals(sum(of_nodes), 1)} by {len(of_nodes)} nodes)" if len(of_nodes) > 1 else ""
-    return f"{steps}{together}, out {sent}, in {received}"
+    return f"{steps}, out {sent}, in {received}"
 
 
 def _loss(losses: Sequence[float], *, bars: bool) -> str:

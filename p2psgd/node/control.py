@@ -79,6 +79,7 @@ class NodeControl:
             node.options,
             self.server.session,
             node.node_log.events,
+            peer_steps=self.peer_steps,
             fail=node.fail,
         )
         self.asked_to_finish = self.trainer.finish
@@ -221,6 +222,7 @@ class NodeControl:
             control=str(node.options.control_place),
             loop_lag_ms=node.loop_lag_s * 1000,
             trainer=self.trainer.status(),
+            pace=self.trainer.pace(),
             replica=None if run is None else view_of(run.replica, now),
             checkpoint=None if run is None else run.checkpointer.figures(),
             stall=None if run is None else run.backpressure.stall.figures(now),

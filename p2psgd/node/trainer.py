@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from p2psgd.base.errors import ExitCode
@@ -13,37 +13,38 @@ from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.stopping import DRAIN_POLL_S
 from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
-from p2psgd.observe.status import NodeState, TrainerStatus
+from p2psgd.observe.status import NodeState, PaceStatus, TrainerStatus
 from p2psgd.storage.event_log import EventLog
 
 # ----------------------------------------------------------------------------
-# How fast a trainer sends, as its daemon counts it: known also of a script that reports nothing.
+# How fast the trainers of the run are, as a daemon counts steps: known also of scripts that report nothing.
 
 
 EVERY_S: Final = 1.0
-LOOKS_MAX: Final = 6  # the rate is a mean over five seconds
+LOOKS_MAX: Final = 6  # a rate is a mean over five seconds
+OWN: Final = 0  # the node itself: no node has this id, only the one row of a dense ring, which counts rounds
 
 
 class Pace:
-    """The rate of a trainer, in mini-batches per second, from samples of their number."""
+    """The rates of trainers, in steps per second, from samples of their number by node."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, int]] = deque(maxlen=LOOKS_MAX)
+        self._looks: deque[tuple[float, Mapping[int, int]]] = deque(maxlen=LOOKS_MAX)
 
     def is_due(self, now: float) -> bool:
         """Return whether it is time for another sample; `now` in seconds, monotonic."""
         return not self._looks or now - self._looks[-1][0] >= EVERY_S
 
-    def look(self, steps: int, now: float) -> None:
+    def look(self, steps: Mapping[int, int], now: float) -> None:
         self._looks.append((now, steps))
 
     @property
-    def per_s(self) -> float | None:
-        """Return the mini-batches per second; None until there are two samples."""
+    def per_s(self) -> dict[int, float]:
+        """Return the steps per second of each node of which there are two samples."""
         if len(self._looks) < 2:
-            return None
+            return {}
         (began, first), (end, last) = self._looks[0], self._looks[-1]
-        return (last - first) / (end - began)
+        return {node: (last[node] - first[node]) / (end - began) for node in last if node in first}
 
 
 # ----------------------------------------------------------------------------
@@ -65,13 +66,17 @@ class NodeTrainer:
         session: TrainerSession,
         events: EventLog,
         *,
+        peer_steps: Callable[[], Mapping[int, int]],
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """Take `fail`, which ends the node with a sentence."""
+        """Take `peer_steps`, which returns the steps of the other nodes, and `fail`, which ends the node with
+        a sentence.
+        """
         self._state = NodeState.WAITING
         self._options = options
         self._session = session
         self._events = events
+        self._peer_steps = peer_steps
         self._fail = fail
         self._came = False
         self._ended = False
@@ -133,9 +138,9 @@ class NodeTrainer:
             await asyncio.sleep(DRAIN_POLL_S)
 
     def tick(self, now: float) -> None:
-        """Count how fast it trains; `now` in seconds, monotonic."""
+        """Count how fast it trains, and the others; `now` in seconds, monotonic."""
         if self._pace.is_due(now):
-            self._pace.look(self._session.steps, now)
+            self._pace.look({**self._peer_steps(), OWN: self._session.steps}, now)
 
     def kill(self) -> None:
         """Kill the trainer at once, with all that it has started."""
@@ -186,7 +191,7 @@ class NodeTrainer:
         """Return the trainer's part of the node's status."""
         figures, supervisor = self._session.status(), self._supervisor
         figures["finished"] |= self._ended
-        steps_per_s = self._pace.per_s if figures["attached"] else None
+        steps_per_s = self._pace.per_s.get(OWN) if figures["attached"] else None
         if not figures["samples_per_s"] and figures["batch"] and steps_per_s is not None:
             figures["samples_per_s"] = steps_per_s * figures["batch"]
         return TrainerStatus(
@@ -198,3 +203,8 @@ class NodeTrainer:
             crash="" if supervisor is None else supervisor.words,
             restart_in_s=0.0 if supervisor is None else supervisor.restart_in_s,
         )
+
+    def pace(self) -> PaceStatus | None:
+        """Return the pace of all nodes that train, together; None if there is none other than this one."""
+        paces = [per_s for per_s in self._pace.per_s.values() if per_s]
+        return PaceStatus(nodes=len(paces), steps_per_s=sum(paces)) if len(paces) > 1 else None

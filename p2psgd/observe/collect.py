@@ -30,6 +30,7 @@ from p2psgd.observe.status import (
     NodeState,
     NodeStatus,
     OriginStatus,
+    PaceStatus,
     PeerState,
     PeerStatus,
     RingStatus,
@@ -66,6 +67,7 @@ class Vitals:
     control: str
     loop_lag_ms: float
     trainer: TrainerStatus
+    pace: PaceStatus | None = None
     replica: ReplicaView | None = None  # before the run is known
     checkpoint: CheckpointStatus | None = None
     stall: StallStatus | None = None
@@ -112,6 +114,7 @@ def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> Nod
         ),
         loop_lag_ms=vitals.loop_lag_ms,
         trainer=vitals.trainer,
+        pace=vitals.pace,
         peers=peers[:ROWS_MAX],
         peers_total=len(peers),
         compression=vitals.compression,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from p2psgd.observe.status import NodeStatus
@@ -32,16 +32,16 @@ class History:
             return
         self._due = now + self._every_s
         seen = status()
-        paces = {}
-        for node, steps in steps_of(seen).items():
-            before, counted = self._steps.get(node, (now, steps))
-            self._steps[node] = now, steps
-            if now > before and steps >= counted:
-                paces[node] = round((steps - counted) / (now - before), 3)
-        losses = {seen.node: seen.trainer.loss, **{peer.node: peer.loss for peer in seen.peers}}
-        known = {node: loss for node, loss in losses.items() if loss is not None and node in self._steps}
-        if paces or known:
-            self.points.append((round(moment, 1), known, paces))
+        steps, before = steps_of(seen), self._steps
+        self._steps = {node: (now, count) for node, count in steps.items()}
+        paces = {
+            node: round((count - before[node][1]) / (now - before[node][0]), 3)
+            for node, count in steps.items()
+            if node in before and now > before[node][0] and count >= before[node][1]
+        }
+        losses = losses_of(seen, steps)
+        if paces or losses:
+            self.points.append((round(moment, 1), losses, paces))
             self.added += 1
         if len(self.points) >= POINTS_MAX:
             del self.points[1:-1:2]
@@ -50,8 +50,17 @@ class History:
 
 def steps_of(status: NodeStatus) -> dict[str, int]:
     """Return the steps of each node, by name, as far as this one knows: the nodes with most of them."""
-    steps = {row.node: 0 for row in status.frontier}
-    for row in status.frontier:
+    rows = () if status.dense else status.frontier  # a dense one has one row, which counts rounds
+    steps = {row.node: 0 for row in rows}
+    for row in rows:
         steps[row.node] = max(steps[row.node], row.steps)
     others = sorted(steps.keys() - {status.node}, key=lambda node: -steps[node])[: NODES_MAX - 1]
     return {status.node: status.trainer.steps, **{node: steps[node] for node in sorted(others)}}
+
+
+def losses_of(status: NodeStatus, steps: Mapping[str, int]) -> dict[str, float]:
+    """Return the losses that are known, by name: of the nodes in `steps`, or in a dense ring of some."""
+    losses = {status.node: status.trainer.loss, **{peer.node: peer.loss for peer in status.peers}}
+    known = [(node, loss) for node, loss in losses.items() if loss is not None]
+    shown = [each for each in known if status.dense or each[0] in steps]
+    return {node: float(f"{loss:.4g}") for node, loss in shown[:NODES_MAX]}

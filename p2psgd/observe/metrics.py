@@ -98,6 +98,8 @@ def _training(status: NodeStatus) -> Iterator[Metric]:
     yield _count("samples", "Samples trained by the attached trainer.", trainer.samples)
     yield _one("steps_per_second", "Speed of the trainer, as the daemon counts.", trainer.steps_per_s)
     yield _one("samples_per_second", "Speed of the trainer.", trainer.samples_per_s)
+    together = None if status.pace is None else status.pace.steps_per_s
+    yield _one("run_steps_per_second", "Speed of all nodes together, as far as it is heard here.", together)
     part = trainer.step / trainer.of if trainer.of else None
     yield _one("progress_ratio", "Part of the training that is done.", part)
     yield _one("epoch", "Passes over this node's share of the data.", trainer.epoch)

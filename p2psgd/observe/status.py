@@ -189,6 +189,13 @@ class TrainerStatus(Part):
     restart_in_s: float = 0.0
 
 
+class PaceStatus(Part):
+    """The trainers of several nodes together: the steps of other nodes come with their updates."""
+
+    nodes: int = Field(0, description="that have made steps in the last seconds, this one included")
+    steps_per_s: float = 0.0
+
+
 class UpdatesStatus(Part):
     """The node's updates since its daemon was started."""
 
@@ -463,6 +470,7 @@ class NodeStatus(Part):
     bytes: TrafficStatus | None = None
     loop_lag_ms: TenthsOrNone = None
     trainer: TrainerStatus = TrainerStatus()
+    pace: PaceStatus | None = Field(None, description="of all nodes that train; null: of no other")
     peers: Sequence[PeerStatus] = ()
     peers_total: int = 0
     compression: Compression | None = None

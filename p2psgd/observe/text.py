@@ -23,6 +23,7 @@ from p2psgd.observe.status import (
     MemberStatus,
     NodeState,
     NodeStatus,
+    PaceStatus,
     PeerState,
     PeerStatus,
     RingStatus,
@@ -172,6 +173,7 @@ def _trainer(status: NodeStatus) -> str:
     attached = f"attached (pid {trainer.pid or 0})"
     facts = [attached if trainer.attached else "finished" if trainer.finished else "none attached"]
     facts += progress_facts(status)
+    facts += [pace_words(status.pace)] if status.pace else []
     if trainer.test_accuracy is not None:
         facts.append(f"test accuracy {formatting.percent(trainer.test_accuracy)}")
     for count, one in (
@@ -197,6 +199,11 @@ def progress_facts(status: NodeStatus) -> list[str]:
         facts += [f"epoch {decimals(trainer.epoch, 2)}"] if trainer.epoch is not None else []
         facts += [f"{grouped(trainer.samples_per_s)} samples/s"] if trainer.samples_per_s is not None else []
     return facts
+
+
+def pace_words(pace: PaceStatus) -> str:
+    """Return how fast all nodes are together."""
+    return f"{decimals(pace.steps_per_s, 1)} steps/s by {counted(pace.nodes, 'node')}"
 
 
 def progress_words(statuses: Sequence[NodeStatus]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from p2psgd.observe.history import EVERY_S, NODES_MAX, POINTS_MAX, History, steps_of
 from p2psgd.observe.status import NodeStatus
-from tests.observe.statuses import peer, status, trainer
+from tests.observe.statuses import peer, ring, status, trainer
 
 
 def seen(steps: int, loss: float | None, others: dict[str, int]) -> NodeStatus:
@@ -44,6 +44,19 @@ def test_of_very_many_nodes_those_with_most_steps_are_kept() -> None:
     assert len(steps) == NODES_MAX
     assert steps["node-0"] == 5
     assert set(steps) - {"node-0"} == {f"node-{number}" for number in range(85, 100)}
+
+
+def test_in_a_dense_ring_no_steps_of_others_are_known_but_their_losses_are() -> None:
+    dense = ring(payload="dense")
+    rounds, peers = [{"node": "0", "steps": 5}], [peer(f"node-{number}", loss=2.0) for number in range(1, 99)]
+    told = status("node-0", trainer=trainer(steps=5, loss=1.0), ring=dense, frontier=rounds, peers=peers)
+    assert steps_of(told) == {"node-0": 5}
+    history = History()
+    history.look(100.0, lambda: told, moment=100.0)
+    history.look(102.0, lambda: told, moment=102.0)
+    (_, losses, paces) = history.points[-1]
+    assert (losses["node-0"], losses["node-1"], len(losses)) == (1.0, 2.0, NODES_MAX)
+    assert paces == {"node-0": 0.0}
 
 
 def test_a_node_that_was_started_again_counts_on() -> None:

@@ -95,6 +95,11 @@ def test_a_script_that_reports_no_samples_shows_its_mini_batches_per_second() ->
     assert line(text, "trainer") == "trainer     attached (pid 4712), step 801, 81.2 steps/s"
 
 
+def test_the_pace_of_all_nodes_stands_behind_that_of_this_one() -> None:
+    text = render_status(status(pace={"nodes": 3, "steps_per_s": 121.34}))
+    assert line(text, "trainer").endswith("6,543 samples/s, 121.3 steps/s by 3 nodes")
+
+
 def test_a_finished_trainer_is_not_missed() -> None:
     text = render_status(
         status(state="serving", trainer=trainer(attached=False, finished=True, test_accuracy=0.5234))

@@ -51,20 +51,6 @@ def test_one_status_or_a_peer_that_is_new_has_no_rates() -> None:
     assert set(history.rates()) == {"steps", "sent", "received"}
 
 
-def test_the_steps_of_other_nodes_are_counted_by_node_over_all_their_lives() -> None:
-    history = History(every_s=1.0)
-    for steps, now in ((100, 1.0), (130, 3.0)):
-        rows = [
-            {"id": "id-1", "incarnation": 1, "steps": 90},
-            {"id": "id-1", "incarnation": 2, "steps": steps},
-            {"id": ME, "steps": 7},
-            {"id": "id-2", "steps": 0},
-        ]
-        history.add(status(id=ME, frontier=rows), now)
-    rates = history.rates()
-    assert {key: rate for key, rate in rates.items() if key.startswith("steps ")} == {"steps id-1": 15.0}
-
-
 @pytest.mark.parametrize("change", [{"incarnation": 9}, {"pid": 9}, {"id": "9"}])
 def test_a_daemon_that_was_started_again_counts_anew(change: dict[str, Any]) -> None:
     history = History(every_s=1.0)

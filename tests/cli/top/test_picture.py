@@ -57,13 +57,6 @@ def test_a_picture_in_full() -> None:
     ]
 
 
-def test_the_rates_of_all_nodes_together_stand_beside_its_own() -> None:
-    rates = {**RATES, "steps id-1": 40.0, "steps id-2": 18.8}
-    assert text_of(of_many(3), rates=rates)[1] == (
-        "rates       41.2 steps/s (100.0 by 3 nodes), out 3.6 MB/s, in 1.2 MB/s"
-    )
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 30, 128])
 @pytest.mark.parametrize("width", [300, 80, 20, 5, 1])
 def test_a_picture_is_never_wider_than_the_terminal(nodes: int, width: int) -> None:
