@@ -125,6 +125,7 @@ class Link:
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
+        self._announced = answer.steps  # steps that peers hear of by an update
         self._first_given = False
         self._residual_pass = ResidualPass(
             answer.tensors,
@@ -283,6 +284,19 @@ class Link:
         self._check_open()
         self._client.check_daemon()
         check_steps("steps", steps)
+        return self._send(delta, threshold, steps)
+
+    def _announce(self, zeros: NDArray[Any]) -> None:
+        """Send the largest entry of the residual if the last steps have sent nothing: peers learn of steps by
+        updates. Asynchronous mode only; `zeros` is a delta that changes nothing, (P,).
+        """
+        if self._announced >= self.steps:
+            return
+        largest = float(abs(self.residual).max()) / self.quantum
+        if largest > 1.0:  # else there is nothing that could be sent
+            self._send(zeros, min(math.ceil(largest) - 1, codec.MAGNITUDE_MAX), 0)
+
+    def _send(self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None, steps: int) -> int:
         memory, compute = self._memory, self._compute
         if memory.state_wanted:
             self._keeping.give_if_asked_long_ago()
@@ -302,13 +316,7 @@ class Link:
             parts = self._residual_pass.run(pass_over, groups)
         except ValueError as error:
             raise self._refusal(error) from None
-        entries: list[bytes] = []
-        indices = 0
-        for group, words in parts:
-            for part in cut_updates(words, self._update_indices_max):
-                head = layout.OUTBOX_ENTRY.pack(count, group.magnitude, len(part))
-                entries.append(head + codec.encode(part, self._coordinates))
-            indices += len(words)
+        entries = [entry for group, words in parts for entry in self._code(count, group.magnitude, words)]
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
@@ -320,12 +328,21 @@ class Link:
             self._waiting.until_room(entries)
         self._exact = False
         memory.publish(entries, given, steps=steps)
+        if entries:
+            self._announced = count
         compute.apply_sent(parts)
         if counted:
             self._apply_own(counted)
         self._exact = True
         self.sent = self._residual_pass.count(parts)
-        return indices
+        return sum(len(words) for _, words in parts)
+
+    def _code(self, steps: int, magnitude: int, words: NDArray[np.uint32]) -> list[bytes]:
+        """Return the outbox entries of changes that the trainer has made after so many steps."""
+        return [
+            layout.OUTBOX_ENTRY.pack(steps, magnitude, len(part)) + codec.encode(part, self._coordinates)
+            for part in cut_updates(words, self._update_indices_max)
+        ]
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to `receive` or `stopping` is set; in ring mode, until the next round
@@ -387,13 +404,13 @@ class Link:
         """Send and apply an update; in a sparse ring it is this node's contribution to the round."""
         if self.mode.ring and not self._waiting.until_open():
             return
-        memory, given, bodies = self._memory, None, []
+        memory, given = self._memory, None
         memory.settle()
-        entries = []
-        for part in cut_updates(words, self._update_indices_max):
-            head = layout.OUTBOX_ENTRY.pack(0, magnitude, len(part))
-            entries.append(head + codec.encode(part, self._coordinates))
-            bodies.append(pack_unsigned(magnitude, part, self._coordinates))
+        entries = self._code(0, magnitude, words)
+        bodies = [
+            pack_unsigned(magnitude, part, self._coordinates)
+            for part in cut_updates(words, self._update_indices_max)
+        ]
         if self.mode.ring:
             entries.append(layout.OUTBOX_ENTRY.pack(0, 0, 0))
             given = memory.mark.contribute(changes=True)

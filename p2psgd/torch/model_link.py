@@ -382,8 +382,12 @@ class ModelLink:
         link = self._link
         if not self._whole:  # a step that failed
             self._undo()
-        if self._policy.unsent and not link.mode.ring:
-            self._send_changes()
+        if not link.mode.ring:
+            if self._policy.unsent:
+                self._send_changes()
+            with self._arrays.ordered():
+                self._delta[...] = 0
+                link._announce(self._delta)
         self._follow()
         wanted = self.steps if steps is None else steps
         self._waited_at = self.steps  # once is enough

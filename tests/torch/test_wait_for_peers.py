@@ -116,6 +116,21 @@ def test_steps_that_were_added_up_count_before_they_are_sent(daemon: Daemon) -> 
         assert link.link.steps == 5
 
 
+def test_peers_hear_of_last_steps_that_have_sent_nothing(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, tau=1e4) as link:
+        make_steps(model, optimizer, 3)
+        daemon.take_all()
+        assert daemon.host.updates == []  # the residual has it all
+        peer_makes(daemon, 3)
+        assert link.wait_for_peers(silence_s=0) is True
+        assert link.wait_for_peers(silence_s=0) is True
+        daemon.take_all()
+        assert [(made.steps, len(made.words)) for made in daemon.host.updates] == [(3, 1)]
+        assert link.steps == 3
+
+
 def test_a_step_that_cannot_be_sent_is_reported(daemon: Daemon) -> None:
     model = make_model()
     optimizer = sgd(model)
