@@ -23,7 +23,7 @@ class ExitCode(enum.IntEnum):
     """Process exit codes, from sysexits.h where it has a fitting one; APPEND ONLY."""
 
     OK = 0
-    FAILED = 1  # the command did its work, and the result is bad (replicas differ, a node was lost)
+    FAILED = 1  # the command came to its end and found something wrong (replicas differ, a node was lost)
     USAGE = 64
     DATA = 65
     TRAINER = 69  # the training script failed, and would again

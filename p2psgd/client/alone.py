@@ -65,6 +65,7 @@ class OwnDaemon:
         command += ["node", "--name", "alone"]
         command += ["--peers", str(hosts), "--listen", address, "--state", str(self.state)]
         command += ["--log-format", "text"]
+        command += ["--failure-timeout", "0.5"]  # for which a node looks for others at its start
         environment = {name: value for name, value in os.environ.items() if not name.startswith("P2PSGD_")}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ from p2psgd.ipc.protocol import (
     close_descriptors,
     describe_fault,
 )
+from p2psgd.ipc.reported import FIGURES
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX, Wakeup
 from p2psgd.ipc.script_state import pack_state, read_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -845,9 +846,6 @@ class Link:
             " trainer, and the daemon gives the next one zero there; look in the script for what writes"
             " outside its arrays"
         )
-
-
-FIGURES: Final = tuple(name for name in ReportRequest.model_fields if name != "op")
 
 
 def check_steps(name: str, steps: object) -> None:

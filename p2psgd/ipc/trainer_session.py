@@ -28,6 +28,7 @@ from p2psgd.ipc.protocol import (
     pack_answer,
     pack_refusal,
 )
+from p2psgd.ipc.reported import Reported
 from p2psgd.ipc.residual_segment import ResidualSegment, describe_unfinite
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
@@ -158,18 +159,6 @@ class SessionHost(Protocol):
 TAKE_ENTRIES: Final = 64  # taken from the outbox in one turn of the loop,
 TAKE_INDICES: Final = 2**18  # and about this many indices: a millisecond or two of decoding and applying
 SAY_EVERY_S: Final = 2.0  # a waiting trainer is told why at most so often
-FIGURES: Final = (
-    *("samples", "samples_per_s", "loss", "test_accuracy", "epoch", "step", "of", "batch", "waits"),
-    *(
-        "timed_steps",
-        "computing_s",
-        "waiting_s",
-        "adding_s",
-        "sending_s",
-        "daemon_adding_s",
-        "daemon_sending_s",
-    ),
-)
 ENDED: Final = "ended without detaching"
 
 
@@ -208,9 +197,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._restored_age = 0
         self._steps = 0  # published by all trainers before this one
         self._generation = self._reloads = self._refused = self._differed = 0
-        self._figures = {name: getattr(ReportRequest(), name) for name in FIGURES}
-        self._steps_then = 0  # when the script told its `step`
-        self._batch_since, self._samples_before = 0, 0  # steps and samples when the script told its `batch`
+        self._reported = Reported()
         self._pidfd = -1
         self._paused = self._take_scheduled = False
         self._stopping = False  # the trainer was asked to stop, and none has finished since
@@ -249,16 +236,12 @@ class TrainerSession(Lifecycle[SessionState]):
     @property
     def loss(self) -> float | None:
         """Return the loss that a trainer reported last; None if none has."""
-        loss: float | None = self._figures["loss"]
-        return loss
+        return self._reported.loss
 
     def status(self) -> Fields:
         """Return what the node's status shows about the trainer, and how many requests were refused."""
         attached = self.attachment is not None
-        figures = dict(self._figures)
-        if figures["of"]:
-            figures["step"] = min(figures["step"] + self.steps - self._steps_then, figures["of"])
-        figures["samples"] = figures["samples"] or self._samples()
+        figures = self._reported.at(self.steps)
         if figures["waits"]:
             figures["waits"] = self._host.ready() or figures["waits"]
         if self.state is SessionState.WAITING:
@@ -421,8 +404,7 @@ class TrainerSession(Lifecycle[SessionState]):
             raise
         self.attachment = attachment
         self._generation += 1
-        self._samples_before = 0
-        self._figures.update(samples=0, step=0, of=0, batch=0)  # of the trainer before
+        self._reported.begin()
         self.move(SessionState.ATTACHED)
         self._finished = False
         self._digest_given = self._host.replica_digest()
@@ -691,18 +673,7 @@ class TrainerSession(Lifecycle[SessionState]):
         """Take note of the figures that the trainer names, for people; they stay when it leaves, but for its
         speed and what it waits for.
         """
-        if "batch" in report.model_fields_set:
-            self._samples_before = self._samples()
-            self._batch_since = self.steps
-        for name in report.model_fields_set & self._figures.keys():
-            self._figures[name] = getattr(report, name)
-        if report.model_fields_set & {"step", "of"}:
-            self._steps_then = self.steps
-
-    def _samples(self) -> int:
-        """Return the samples of this process, as far as it has said how many a step has."""
-        counted: int = self._figures["batch"] * (self.steps - self._batch_since)
-        return self._samples_before + counted
+        self._reported.take(report, self.steps)
 
     def detach(self, request: DetachRequest, kept: list[int]) -> None:
         """Let the trainer leave of its own will, and answer it.
@@ -757,7 +728,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._take_back(attachment)
         self._finished = finished
         self._stopping = self._stopping and not finished
-        self._figures.update(samples_per_s=0.0, waits="")
+        self._reported.end()
         self._host.trainer_left(finished=finished, words=words)
         if self._state_wanted and not self.outbox_closed:
             self._give_state()

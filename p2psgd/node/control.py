@@ -222,7 +222,7 @@ class NodeControl:
             control=str(node.options.control_place),
             loop_lag_ms=node.loop_lag_s * 1000,
             trainer=self.trainer.status(),
-            pace=self.trainer.pace(),
+            peer_paces=self.trainer.peer_paces(),
             replica=None if run is None else view_of(run.replica, now),
             checkpoint=None if run is None else run.checkpointer.figures(),
             stall=None if run is None else run.backpressure.stall.figures(now),

@@ -13,7 +13,7 @@ from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.stopping import DRAIN_POLL_S
 from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
-from p2psgd.observe.status import NodeState, PaceStatus, TrainerStatus
+from p2psgd.observe.status import NodeState, TrainerStatus
 from p2psgd.storage.event_log import EventLog
 
 # ----------------------------------------------------------------------------
@@ -204,7 +204,6 @@ class NodeTrainer:
             restart_in_s=0.0 if supervisor is None else supervisor.restart_in_s,
         )
 
-    def pace(self) -> PaceStatus | None:
-        """Return the pace of all nodes that train, together; None if there is none other than this one."""
-        paces = [per_s for per_s in self._pace.per_s.values() if per_s]
-        return PaceStatus(nodes=len(paces), steps_per_s=sum(paces)) if len(paces) > 1 else None
+    def peer_paces(self) -> Mapping[int, float]:
+        """Return the steps per second of the other nodes, as far as they are known."""
+        return {node: per_s for node, per_s in self._pace.per_s.items() if node != OWN}

@@ -67,7 +67,7 @@ class Vitals:
     control: str
     loop_lag_ms: float
     trainer: TrainerStatus
-    pace: PaceStatus | None = None
+    peer_paces: Mapping[int, float] = field(default_factory=dict)  # steps/s
     replica: ReplicaView | None = None  # before the run is known
     checkpoint: CheckpointStatus | None = None
     stall: StallStatus | None = None
@@ -114,7 +114,7 @@ def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> Nod
         ),
         loop_lag_ms=vitals.loop_lag_ms,
         trainer=vitals.trainer,
-        pace=vitals.pace,
+        pace=_together(vitals.trainer, peers),
         peers=peers[:ROWS_MAX],
         peers_total=len(peers),
         compression=vitals.compression,
@@ -152,7 +152,6 @@ def replica_parts(replica: ReplicaView, vitals: Vitals) -> Fields:
                 id=f"{row.node:016x}",
                 incarnation=row.incarnation,
                 sequence=row.sequence,
-                steps=row.steps,
                 digest=f"{row.digest:016x}",
             )
             for row in replica.frontier[:ROWS_MAX]
@@ -274,6 +273,7 @@ def _peers(replica: ReplicaView | None, mesh: Mesh, vitals: Vitals) -> list[Peer
                 state=state,
                 lag=None if peer is None or barred else peer.lag,
                 loss=None if peer is None else peer.loss,
+                steps_per_s=vitals.peer_paces.get(node),
                 since_s=vitals.now - news.since if since_s is None else since_s,
                 bytes_sent=news.bytes_sent + (0 if connection is None else connection.bytes_sent),
                 bytes_received=news.bytes_received + (0 if connection is None else connection.bytes_received),
@@ -283,6 +283,13 @@ def _peers(replica: ReplicaView | None, mesh: Mesh, vitals: Vitals) -> list[Peer
             )
         )
     return rows + _unlinked_peers(mesh, members, vitals)
+
+
+def _together(trainer: TrainerStatus, peers: Sequence[PeerStatus]) -> PaceStatus | None:
+    """Return the pace of all nodes that train; None if no other does."""
+    known = [trainer.steps_per_s, *(peer.steps_per_s for peer in peers)]
+    paces = [steps_per_s for steps_per_s in known if steps_per_s]
+    return PaceStatus(nodes=len(paces), steps_per_s=sum(paces)) if len(paces) > 1 else None
 
 
 def _link_state(

@@ -213,7 +213,6 @@ class OriginStatus(Part):
     id: str = ""
     incarnation: int = 0
     sequence: int = Field(0, description="last update applied without a gap")
-    steps: int = Field(0, description="of its trainer, when that was made")
     digest: str = ""
 
 
@@ -359,6 +358,7 @@ class PeerStatus(Part):
     state: PeerState = PeerState.DIALLING
     lag: int | None = Field(None, description="own updates that it has not acknowledged")
     loss: Figure = Field(None, description="of its trainer, by its last STATUS")
+    steps_per_s: float | None = Field(None, description="by its updates; null: not known")
     since_s: TenthsOrNone = Field(None, description="for how long it has been in this state")
     bytes_sent: int = 0
     bytes_received: int = 0

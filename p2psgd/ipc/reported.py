@@ -1,0 +1,55 @@
+"""What a trainer reports of itself, for people, and what the daemon's own count of steps adds to that."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from p2psgd.ipc.protocol import ReportRequest
+from p2psgd.wire.messages import Fields
+
+FIGURES: Final = tuple(name for name in ReportRequest.model_fields if name != "op")
+
+
+class Reported:
+    """The figures that were reported last; a script need report `step`, `of` and `batch` once only."""
+
+    def __init__(self) -> None:
+        self._figures: dict[str, Any] = {name: getattr(ReportRequest(), name) for name in FIGURES}
+        self._steps_then = 0  # when the script told its `step`
+        self._batch_since, self._samples_before = 0, 0  # steps and samples when it told its `batch`
+
+    @property
+    def loss(self) -> float | None:
+        """Return the loss; None if it is not known."""
+        loss: float | None = self._figures["loss"]
+        return loss
+
+    def at(self, steps: int) -> Fields:
+        """Return all figures once the node's trainers have made so many steps."""
+        figures = dict(self._figures)
+        if figures["of"]:
+            figures["step"] = min(figures["step"] + steps - self._steps_then, figures["of"])
+        figures["samples"] = figures["samples"] or self._samples(steps)
+        return figures
+
+    def take(self, report: ReportRequest, steps: int) -> None:
+        """Take note of the figures that a report names, after so many steps."""
+        if "batch" in report.model_fields_set:
+            self._batch_since, self._samples_before = steps, self._samples(steps)
+        for name in report.model_fields_set & self._figures.keys():
+            self._figures[name] = getattr(report, name)
+        if report.model_fields_set & {"step", "of"}:
+            self._steps_then = steps
+
+    def begin(self) -> None:
+        """Forget what was of the trainer before, since another one attaches."""
+        self._samples_before = 0
+        self._figures.update(samples=0, step=0, of=0, batch=0)
+
+    def end(self) -> None:
+        """Forget what is true of a trainer only while it is attached."""
+        self._figures.update(samples_per_s=0.0, waits="")
+
+    def _samples(self, steps: int) -> int:
+        counted: int = self._figures["batch"] * (steps - self._batch_since)
+        return self._samples_before + counted
