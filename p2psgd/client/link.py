@@ -339,7 +339,7 @@ class Link:
         return sum(len(words) for _, words in parts)
 
     def _code(self, steps: int, magnitude: int, words: NDArray[np.uint32]) -> list[bytes]:
-        """Return the outbox entries of changes that the trainer has made after so many steps."""
+        """Return the outbox entries of changes, where the trainer has made `steps` steps."""
         return [
             layout.OUTBOX_ENTRY.pack(steps, magnitude, len(part)) + codec.encode(part, self._coordinates)
             for part in cut_updates(words, self._update_indices_max)

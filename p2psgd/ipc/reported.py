@@ -1,4 +1,4 @@
-"""What a trainer reports of itself, for people, and what the daemon's own count of steps adds to that."""
+"""The figures that a trainer reports, for people, with what follows from the daemon's own count of steps."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Reported:
 
     def __init__(self) -> None:
         self._figures: dict[str, Any] = {name: getattr(ReportRequest(), name) for name in FIGURES}
-        self._steps_then = 0  # when the script told its `step`
-        self._batch_since, self._samples_before = 0, 0  # steps and samples when it told its `batch`
+        self._steps_then = 0  # when the script reported its `step`
+        self._batch_since, self._samples_before = 0, 0  # steps and samples when it reported its `batch`
 
     @property
     def loss(self) -> float | None:
@@ -25,7 +25,7 @@ class Reported:
         return loss
 
     def at(self, steps: int) -> Fields:
-        """Return all figures once the node's trainers have made so many steps."""
+        """Return all figures; `steps`: those that the node's trainers have made."""
         figures = dict(self._figures)
         if figures["of"]:
             figures["step"] = min(figures["step"] + steps - self._steps_then, figures["of"])
@@ -33,7 +33,7 @@ class Reported:
         return figures
 
     def take(self, report: ReportRequest, steps: int) -> None:
-        """Take note of the figures that a report names, after so many steps."""
+        """Take note of the figures that a report names; `steps` as for `at`."""
         if "batch" in report.model_fields_set:
             self._batch_since, self._samples_before = steps, self._samples(steps)
         for name in report.model_fields_set & self._figures.keys():

@@ -44,6 +44,6 @@ class History:
 
 
 def _known(figures: Mapping[str, float | None]) -> dict[str, float]:
-    """Return those that are known, with the digits that a curve shows, of so many nodes at most."""
+    """Return those that are known, with the digits that a curve shows, of NODES_MAX nodes at most."""
     known = [(node, figure) for node, figure in figures.items() if figure is not None]
     return {node: float(f"{figure:.4g}") for node, figure in known[:NODES_MAX]}
