@@ -133,7 +133,7 @@ wheel: $(VENV)/.wheel
 	       mkdir -p dist && cp build/dist/*.whl dist; }
 	cp build/dist/*.tar.gz dist
 
-# Those of a release, for CPython 3.11 to 3.14 on x86-64 and ARM, each tried: as root, on Debian on x86-64. Debian has no 3.12;
+# Those of a release, for CPython 3.11 to 3.14 on x86-64 and ARM, tried on the Pythons that Debian has: as root, on Debian on x86-64. Debian has no 3.12;
 # PYTHONS="/path/to/python3.12 ..." names interpreters of this machine.
 wheels:
 	.ci/make-wheels

@@ -111,7 +111,8 @@ def say(words: str) -> None:
     """Write one line to standard error, marked as p2psgd's own; on a terminal in the place of a progress bar
     that a script has left there.
     """
-    begin = "\r\x1b[K" if sys.stderr.isatty() else ""
+    isatty = getattr(sys.stderr, "isatty", None)  # scripts put objects of their own there
+    begin = "\r\x1b[K" if isatty is not None and isatty() else ""
     print(f"{begin}{OWN}{printable(words)}", file=sys.stderr, flush=True)
 
 

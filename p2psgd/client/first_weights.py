@@ -1,10 +1,11 @@
 """Take the first weights of a run from its first node, rank 0, as DDP broadcasts those of its rank 0.
 
 All nodes bring the same: zeros, but for the very first weight, which is START quanta. The first node brings
-all others to its own, and then that one. So a replica has its first weights once that weight is not START any
-more; snapshots, checkpoints and logs need no rule of their own. Updates come to each node in the order in
-which the first node made them, and commute with those of others. There is one run whatever happens: a first
-node that is started again sends what is missing to the weights that it has then.
+all others to its own, and then that one. So a replica has its first weights once that weight is below BEGUN:
+snapshots, checkpoints and logs need no rule of their own. Updates come to each node in the order in which the
+first node made them. Those of other nodes, which may come before, do not bring a weight that far. There is
+one run whatever happens: a first node that is started again sends what is missing to the weights that it has
+then.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from p2psgd.ipc.layout import send_indices_max
 from p2psgd.ipc.run_proposal import measure_quantum, propose
 from p2psgd.wire import codec
 
-START: Final = 2**19  # in quanta; from here one update reaches what most first weights are
+START: Final = 3 * 2**21  # in quanta
+BEGUN: Final = 2**22  # 2**21 below START, which is 2.0 by the usual quantum
+FIRST_MAX: Final = 3 * 2**20  # of the first weight: training then does not bring it back to BEGUN at once
 LOOK_S: Final = 0.1  # between looks for news, and between rounds that bring none
 WAIT_S: Final = 3600.0
+Update = tuple[int, NDArray[np.uint32]]  # a magnitude, and words
 DENSE_ROUNDS_MAX: Final = 100  # for all but the first weight: few are needed, unless nodes come and go
 
 
 def common_start(initial: Mapping[str, NDArray[Any]], quantum: float) -> dict[str, NDArray[Any]]:
     """Return what all nodes bring in place of these weights; TrainerError for a quantum that is none."""
-    start = {name: np.zeros_like(values) for name, values in initial.items()}
+    start = {name: np.zeros(values.shape, values.dtype) for name, values in initial.items()}
     for values in list(start.values())[:1]:
         values.reshape(-1)[:1] = START * 2.0 ** measure_quantum(quantum)
     return start
@@ -57,14 +61,22 @@ def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
         return
     if not first:
         _wait(link, "the first weights, those of the node with rank 0")
-    elif link.mode.dense:
+        return
+    at_first = float(next(iter(initial.values())).reshape(-1)[0])
+    if at_first > FIRST_MAX * link.quantum:
+        raise TrainerError(
+            f"the very first weight of the model is {at_first:g}, and only a model where it is at most"
+            f" {FIRST_MAX * link.quantum:g} can be given to other nodes: call torch.manual_seed on all nodes,"
+            ' and say initial="same"'
+        )
+    if link.mode.dense:
         _give_dense(link, wanted.view(np.float32))
     else:
         _give(link, wanted)
 
 
 def _has_begun(link: Link) -> bool:
-    return link.steps > 0 or float(link.weights[0]) != START * link.quantum
+    return link.steps > 0 or float(link.weights[0]) < BEGUN * link.quantum
 
 
 def _wait(link: Link, what: str, *, member: bool = False) -> None:
@@ -122,23 +134,19 @@ def _give(link: Link, wanted: NDArray[np.int32]) -> None:
     link.receive()  # in a ring, what the script before this one gave last
     if _has_begun(link):
         return
-    moving = False
-    for magnitude, words in digits(wanted, _coordinates(link)):
+    for updates in digits(wanted, _coordinates(link)):
         _end_if_asked(link)
-        if not moving and words[0] >> 1 == 0:
-            moving = True
-            if (_coordinates(link) != wanted)[1:].any():
-                _refuse_two()  # before the run has its first weights: the script that follows mends them
-        elif not moving and _has_begun(link):
-            _refuse_two()
-        link._begin_at(magnitude, words)
+        last = updates[0][1][0] >> 1 == 0
+        if _has_begun(link) or (last and (_coordinates(link) != wanted)[1:].any()):
+            _refuse_two()  # before the run has its first weights: the script that follows mends them
+        link._begin_at(updates)
         link.receive()
 
 
 def _give_dense(link: Link, wanted: NDArray[np.float32]) -> None:
-    """Give each round what is missing, times the nodes that gave to the round before: its mean is taken."""
-    if wanted[0] == np.float32(START * link.quantum):
-        wanted[0] += np.float32(link.quantum)
+    """Give each round what is missing, and the first weight in a round of its own. What of that is missing
+    then, since nodes came or went, is given to the rounds after it, in which the others train.
+    """
     near = max(link.quantum, float(abs(wanted).max()) * 2.0**-22)
     link.receive()
     if _has_begun(link):
@@ -153,10 +161,23 @@ def _give_dense(link: Link, wanted: NDArray[np.float32]) -> None:
         if last:
             missing[:] = 0.0
             missing[0] = at_first
-        link._begin_dense(missing * np.float32(max(1, link.contributors)))
-        link.receive()
+        missing *= np.float32(1 - _contribute(link, missing))
         if last:
-            return
+            break
+    for _ in range(DENSE_ROUNDS_MAX):
+        if link.stopping or abs(missing[0]) <= near:
+            break
+        missing *= np.float32(1 - _contribute(link, missing))
+
+
+def _contribute(link: Link, change: NDArray[np.float32]) -> float:
+    """Contribute a change times the nodes that gave to the round before, since its mean is taken; return the
+    part of it that has come to the weights, 1.0 unless nodes came or went.
+    """
+    times = max(1, link.contributors)
+    link._begin_dense(change * np.float32(times))
+    link.receive()
+    return times / max(1, link.contributors)
 
 
 def _host(link: Link) -> NDArray[np.float32]:
@@ -170,12 +191,12 @@ def _coordinates(link: Link) -> NDArray[np.int32]:
     return quanta
 
 
-def digits(wanted: NDArray[np.int32], present: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.uint32]]]:
-    """Yield the updates, magnitude and words, that lead from the present coordinates to those wanted, the
-    first one last. Each magnitude but its is a binary digit.
+def digits(wanted: NDArray[np.int32], present: NDArray[np.int32]) -> Iterator[list[Update]]:
+    """Yield the updates, magnitude and words, that lead from the present coordinates to those wanted. Each
+    magnitude is a binary digit, but for those of the first coordinate, which come last and together.
     """
     change = wanted.astype(np.int64) - present
-    first, change[0] = int(change[0]) or 1, 0
+    first, change[0] = int(change[0]), 0
     left, negative = np.abs(change), (change < 0).astype(np.uint32)
     indices_max = send_indices_max(change.size)
     magnitude = codec.MAGNITUDE_MAX
@@ -183,10 +204,9 @@ def digits(wanted: NDArray[np.int32], present: NDArray[np.int32]) -> Iterator[tu
         indices = np.flatnonzero(left >= magnitude)[:indices_max]
         if indices.size:
             left[indices] -= magnitude
-            yield magnitude, (indices << 1 | negative[indices]).astype(np.uint32)
+            yield [(magnitude, (indices << 1 | negative[indices]).astype(np.uint32))]
         else:
             magnitude //= 2
-    while first:
-        magnitude = min(abs(first), codec.MAGNITUDE_MAX)
-        yield magnitude, np.array([first < 0], np.uint32)
-        first -= magnitude if first > 0 else -magnitude
+    word = np.array([first < 0], np.uint32)
+    whole, rest = divmod(abs(first), codec.MAGNITUDE_MAX)
+    yield [(each, word) for each in (rest, *[codec.MAGNITUDE_MAX] * whole) if each]

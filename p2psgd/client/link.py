@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -126,7 +126,7 @@ class Link:
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
-        self._announced = answer.steps  # steps that peers hear of by an update
+        self._announced = 0  # steps that peers hear of by an update of this trainer
         self._first_given = False
         self._residual_pass = ResidualPass(
             answer.tensors,
@@ -401,15 +401,18 @@ class Link:
 
     # -- first weights (client/first_weights.py), before the first mini-batch
 
-    def _begin_at(self, magnitude: int, words: NDArray[np.uint32]) -> None:
-        """Send and apply an update; in a sparse ring it is this node's contribution to the round."""
+    def _begin_at(self, updates: Sequence[tuple[int, NDArray[np.uint32]]]) -> None:
+        """Send and apply updates, magnitude and words, all at once; in a sparse ring they are this node's
+        contribution to the round.
+        """
         if self.mode.ring and not self._waiting.until_open():
             return
         memory, given = self._memory, None
         memory.settle()
-        entries = self._code(0, magnitude, words)
+        entries = [entry for magnitude, words in updates for entry in self._code(0, magnitude, words)]
         bodies = [
             pack_unsigned(magnitude, part, self._coordinates)
+            for magnitude, words in updates
             for part in cut_updates(words, self._update_indices_max)
         ]
         if self.mode.ring:

@@ -36,9 +36,11 @@ class Reported:
         """Take note of the figures that a report names; `steps` as for `at`."""
         if "batch" in report.model_fields_set:
             self._batch_since, self._samples_before = steps, self._samples(steps)
+        if "of" in report.model_fields_set:
+            self._figures["step"], self._steps_then = self.at(steps)["step"], steps
         for name in report.model_fields_set & self._figures.keys():
             self._figures[name] = getattr(report, name)
-        if report.model_fields_set & {"step", "of"}:
+        if "step" in report.model_fields_set:
             self._steps_then = steps
 
     def begin(self) -> None:

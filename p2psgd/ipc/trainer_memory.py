@@ -98,7 +98,7 @@ class Updates:
         self.half = False
         self.steps = steps
         self.opened = 0
-        self._first = steps + (steps > 0)  # that the next entry may be of; 0: the run's first weights
+        self._first = steps  # that the next entry may be of; the trainer before may have sent nothing of it
         self._coordinates = coordinates
 
     def check(self, entry: bytes) -> OwnUpdateMade:

@@ -210,12 +210,12 @@ def progress_words(statuses: Sequence[NodeStatus]) -> str:
     """Return how much of a training these nodes have behind them, all together, and how long the rest takes
     the last of them; empty if not all of those that train have said how much there is.
     """
-    trainers = [status.trainer for status in statuses if status.trainer.attached]
-    if not trainers or not all(trainer.of for trainer in trainers):
+    trainers = [each.trainer for each in statuses if each.trainer.attached or each.trainer.finished]
+    if not any(trainer.attached for trainer in trainers) or not all(trainer.of for trainer in trainers):
         return ""
     done, of = sum(trainer.step for trainer in trainers), sum(trainer.of for trainer in trainers)
     words = f"{math.floor(100 * done / of)} % of {grouped(of)} steps"
-    going = [trainer for trainer in trainers if trainer.step < trainer.of]
+    going = [trainer for trainer in trainers if trainer.attached and trainer.step < trainer.of]
     left_s = [(each.of - each.step) / each.steps_per_s for each in going if each.steps_per_s]
     if going and len(left_s) == len(going):
         words += f", {duration(max(left_s))} left"

@@ -66,8 +66,8 @@ def attach(
             round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1 in
             a ring, and in asynchronous mode as many as are made while the links are busy with the last send.
         initial: Where the first weights of the run come from. "same": every node brings the same.
-            "first": they are those of the node with rank 0, and the others wait for them, up to an hour. All
-            nodes say the same. Default: "same".
+            "first": they are those of the node with rank 0, and the others wait for them, up to an hour;
+            frozen parameters and buffers stay each node's own. All nodes say the same. Default: "same".
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 
@@ -115,6 +115,7 @@ def attach(
     link = arrays.attach(brought, options)
     try:
         if shared:
+            parameters.say_frozen()
             take_first_weights(link, weights)
         if link.mode.ring and local_steps is None:
             local_steps = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -117,7 +117,6 @@ class ModelLink:
         self.link = LinkOfModel(link, self._receive)
         self._optimizers = optimizers
         self._stepped: dict[int, bool] = {}  # optimisers in the present step; whether they changed anything
-        self._step_call: tuple[Any, FrameType] | None = None  # the optimiser that steps; the call of its step
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
         self._hooks: list[Any] = []
         self._horizons: dict[int, Horizon] = {}
@@ -436,9 +435,8 @@ class ModelLink:
             masters.cast_state(optimizer)
 
     def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
-        if self._is_stepping(optimizer):
+        if self._is_within_a_step(optimizer):
             return
-        self._step_call = optimizer, sys._getframe(1)
         if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
             self._undo()
         elif id(optimizer) in self._stepped:  # other optimisers have made no step, as a GradScaler decides
@@ -475,16 +473,19 @@ class ModelLink:
                 self._note_pace()
             self._horizons[id(optimizer)].shorten(self._pace.ratio)
 
-    def _is_stepping(self, optimizer: Any) -> bool:
-        """Return whether this optimizer's step has begun and not ended, as where step() calls super().step():
-        PyTorch calls the hooks for both. A step that has raised is no longer among the calls.
+    @staticmethod
+    def _is_within_a_step(optimizer: Any) -> bool:
+        """Return whether the step whose hook asks is called by another step of this optimizer, as where
+        step() calls super().step(): PyTorch calls the hooks for both. Nothing is kept for this, since a step
+        that raises calls no hook at its end.
         """
-        if self._step_call is None or self._step_call[0] is not optimizer:
-            return False
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame is not self._step_call[1]:
+        step = sys._getframe(2)
+        frame = step.f_back
+        while frame is not None:
+            if frame.f_code is step.f_code and any(each is optimizer for each in frame.f_locals.values()):
+                return True
             frame = frame.f_back
-        return frame is not None
+        return False
 
     def _note_pace(self) -> None:
         """Count the steps of the run, and say what follows for averages once that is known."""
@@ -497,9 +498,8 @@ class ModelLink:
                     say(horizon.describe(pace.ratio))
 
     def _after_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
-        if self._step_call is not None and self._step_call[1] is not sys._getframe(1):
-            return  # of a step within the step
-        self._step_call = None
+        if self._is_within_a_step(optimizer):
+            return
         self._masters.narrow()
         if self._horizons:
             self._horizons[id(optimizer)].restore()

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.base.formatting import say
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.masters import ROUNDED_TYPES, Masters
 
@@ -67,6 +68,15 @@ class TrainedParameters:
     def owners(self) -> list[int]:
         """The optimizer of each parameter, in order, counted from 0."""
         return [optimizer for optimizer, _ in self._groups]
+
+    def say_frozen(self) -> None:
+        """Say that other nodes do not get the frozen parameters, if there are any."""
+        frozen = [name for name, each in self._left_out.items() if each.numel()]
+        if frozen:
+            say(
+                f"rank 0 gives no frozen parameters to others, and this model has {len(frozen)}, such as"
+                f" {frozen[0]!r}: load them from a file, or call torch.manual_seed, on all nodes"
+            )
 
     def initial(self) -> dict[str, NDArray[Any]]:
         """Return the parameters' numbers now, in the host's memory."""

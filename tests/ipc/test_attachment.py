@@ -106,7 +106,7 @@ def test_a_turn_is_bounded_in_entries_and_in_indices(trainer: Trainer) -> None:
     assert len(trainer.take()) == 1
 
 
-@pytest.mark.parametrize("steps", [0, 9, 10, 10 + STEPS_LEAP_MAX + 1, 2**64 - 1])
+@pytest.mark.parametrize("steps", [0, 9, 10 + STEPS_LEAP_MAX + 1, 2**64 - 1])
 def test_a_mini_batch_that_cannot_follow_is_refused(trainer: Trainer, steps: int) -> None:
     trainer.write_update(steps, [1])
     with pytest.raises(TrainerError, match=f"step {steps} cannot follow step 10"):

@@ -72,8 +72,8 @@ def test_the_title_says_how_much_of_a_training_is_done_and_when_the_last_node_ha
     silent = status("node-1", trainer=trainer(step=500, of=1_000, steps_per_s=0.0))
     assert draw([both[0], silent], 80)[0].rstrip() == "four nodes, 60 % of 2,000 steps"
     assert draw([both[0], status("node-1")], 80)[0].rstrip() == "four nodes"
-    done = status("node-1", trainer=trainer(attached=False, finished=True))
-    assert draw([both[0], done], 80)[0].rstrip() == "four nodes, 70 % of 1,000 steps, 30 s left"
+    done = status("node-1", trainer=trainer(step=1_000, of=1_000, attached=False, finished=True))
+    assert draw([both[0], done], 80)[0].rstrip() == "four nodes, 85 % of 2,000 steps, 30 s left"
 
 
 def test_the_lag_is_that_of_the_slowest_peer() -> None:

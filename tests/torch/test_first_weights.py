@@ -6,7 +6,9 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +61,22 @@ def cutting(give):
 
 
 options = {} if payload == "async" else {"mode": "ring", "payload": payload}
-if cut != "none":
+if cut not in ("none", "late"):
     Link._begin_at, begin_dense = cutting(Link._begin_at), cutting(Link._begin_dense)
     Link._begin_dense = lambda link, change: (Link._plain if change is None else begin_dense)(link, change)
+if cut == "late":  # another node comes while the first one gives the very last of its weights
+    begin = Link._begin_dense
+
+    def late(link, change):
+        if change is not None and not abs(change[1:]).max() and not (folder / "last").exists():
+            (folder / "last").touch()
+            while not (folder / "come").exists():
+                time.sleep(0.1)
+        if change is not None:
+            given.append(1)
+        begin(link, change)
+
+    Link._begin_dense = late
 with p2psgd.torch.attach(model, optimizer, initial=initial, **options) as link:
     if given:
         torch.save(mine, folder / "mine.pt")
@@ -69,7 +84,7 @@ with p2psgd.torch.attach(model, optimizer, initial=initial, **options) as link:
         optimizer.zero_grad()
         model(torch.randn(8, 300)).square().mean().backward()
         optimizer.step()
-""".replace("if cut !=", "Link._plain = Link._begin_dense\nif cut !=")
+""".replace("if cut not", "Link._plain = Link._begin_dense\nif cut not")
 
 
 def command(folder: Path, payload: str, initial: str = "first", *, cut: str = "none") -> str:
@@ -151,6 +166,95 @@ def test_a_first_node_that_is_killed_while_it_gives_its_weights_goes_on_and_a_la
     else:
         flat = np.frombuffer(replica, np.int32) * np.float32(2.0**-20)
     check({"weight": flat[:3000].reshape(10, 300), "bias": flat[3000:]}, tmp_path, margin=1e-2)
+
+
+def test_a_node_that_comes_in_the_last_round_of_a_dense_ring_changes_no_first_weight(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 3)
+    with all_stopped(nodes.daemons):
+        trainer = command(tmp_path, "dense", cut="late")
+        both = [nodes.start(number, trainer) for number in range(2)]
+        until((tmp_path / "last").exists, "the first node gives its last weight", timeout_s=LIMIT_S)
+        third = nodes.start(2, trainer)
+        until(lambda: "waiting for the first weights" in third.words(), "the third waits", timeout_s=LIMIT_S)
+        (tmp_path / "come").touch()
+        for each in [*both, third]:
+            until(each.finished, "all have trained", timeout_s=LIMIT_S)
+        assert_replicas_identical([*both, third])
+        flat = np.frombuffer(third.replica()[1], np.float32)
+    check({"weight": flat[:3000].reshape(10, 300), "bias": flat[3000:]}, tmp_path, margin=1e-2)
+
+
+PEER = """
+import sys, time
+import numpy as np
+import p2psgd
+from p2psgd.client.first_weights import common_start
+
+start = common_start({"weight": np.ones((10, 300), np.float32), "bias": np.ones(10, np.float32)}, 2.0**-20)
+with p2psgd.attach(start) as link:
+    change = np.zeros(3010, np.float32)
+    change[0] = -1.0
+    link.send(change, threshold=900_000)
+    while not link.stopping:
+        link.wait(1)
+"""
+
+
+def test_updates_of_others_that_come_before_those_of_the_first_node_let_nobody_begin(tmp_path: Path) -> None:
+    (tmp_path / "peer.py").write_text(PEER)
+    nodes = Nodes(tmp_path, 3)
+    with all_stopped(nodes.daemons):
+        nodes.start(1, shlex.join([sys.executable, str(tmp_path / "peer.py")]))
+        waits = nodes.start(2, command(tmp_path, "async"))
+
+        def moved() -> bool:
+            status = waits.status()
+            return status is not None and bool((status["updates"] or {}).get("applied"))
+
+        until(moved, "the update of the other node is there", timeout_s=LIMIT_S)
+        until(lambda: "waiting for the first weights" in waits.words(), "it waits", timeout_s=LIMIT_S)
+        time.sleep(1)  # in which it would make many steps
+        status = waits.status()
+        assert status is not None
+        assert status["trainer"]["steps"] == 0
+        assert "first weights" in status["trainer"]["waits"]
+
+
+FROZEN = """
+import os
+import torch
+import p2psgd.torch
+
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 3)).to(
+    memory_format=torch.channels_last
+)
+model[1].requires_grad_(False)
+before = model[0].weight.detach().clone()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+with p2psgd.torch.attach(model, optimizer, initial="first", alone=True):
+    print("largest change", float((model[0].weight - before).abs().max()))
+before[0, 0, 0, 0] = 3.5
+model[0].weight.data.copy_(before)
+p2psgd.torch.attach(model, optimizer, initial="first", alone=True)
+"""
+
+
+def test_any_memory_format_is_given_and_what_is_not_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FROZEN)
+    ran = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert float(ran.stdout.split()[-1]) < 1e-5, ran.stdout + ran.stderr
+    assert (
+        "rank 0 gives no frozen parameters to others, and this model has 2, such as '1.weight'" in ran.stderr
+    )
+    assert "the very first weight of the model is 3.5" in ran.stderr.splitlines()[-1]
 
 
 def test_nodes_of_which_one_brings_its_own_weights_are_two_runs_and_learn_what_to_do(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import io
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +58,30 @@ class Inherited(torch.optim.SGD):  # type: ignore[misc]
             for parameter in self.param_groups[0]["params"]:
                 parameter.add_(0.25)
         return loss
+
+
+def test_a_step_that_raises_keeps_nothing_of_the_functions_that_called_it(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    kept = []
+
+    def train() -> None:
+        activations = torch.zeros(1000)
+        kept.append(weakref.ref(activations))
+
+        def closure() -> Any:
+            raise torch.OutOfMemoryError("as a GPU raises it")
+
+        optimizer.step(closure)
+
+    with attach(model, optimizer, daemon, density=0.1) as link:
+        with pytest.raises(torch.OutOfMemoryError):
+            train()
+        gc.collect()
+        assert kept[0]() is None
+        take_gradient(model, 1)
+        optimizer.step()
+        assert link.steps == 1
 
 
 def test_a_step_that_calls_the_step_of_its_parent_is_one_step(daemon: Daemon) -> None:

@@ -131,6 +131,21 @@ def test_peers_hear_of_last_steps_that_have_sent_nothing(daemon: Daemon) -> None
         assert link.steps == 3
 
 
+def test_peers_hear_of_what_a_trainer_before_this_one_has_not_sent(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = sgd(model)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, tau=1e4) as link:
+        make_steps(model, optimizer, 3)
+        daemon.take_all()
+        link.close(finished=False)
+    again = make_model()
+    with p2psgd_torch.attach(again, sgd(again), control=daemon.path, tau=1e4) as link:
+        peer_makes(daemon, 3)
+        assert link.wait_for_peers(silence_s=0) is True
+        daemon.take_all()
+        assert [made.steps for made in daemon.host.updates] == [3]
+
+
 def test_a_step_that_cannot_be_sent_is_reported(daemon: Daemon) -> None:
     model = make_model()
     optimizer = sgd(model)

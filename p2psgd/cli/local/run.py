@@ -394,7 +394,7 @@ class LocalRun:
         self._display.show(STOPPING, self._watch.statuses(), at_once=True)
         while not self._watch.turn(STOPPING):  # the latest statuses may be from before the first step
             pass
-        if not any(status.trainer.steps for status in self._watch.statuses()):
+        if not any(status.trainer.steps or status.ring for status in self._watch.statuses()):
             return False
         for daemon in self._watch.without_run:
             self._watch.lose(daemon, "no script had attached to it", STOPPING)

@@ -1,0 +1,16 @@
+"""What a trainer reports, with the daemon's own count of steps."""
+
+from __future__ import annotations
+
+from p2psgd.ipc.protocol import ReportRequest
+from p2psgd.ipc.reported import Reported
+
+
+def test_a_figure_that_is_left_out_stays_as_it_was() -> None:
+    reported = Reported()
+    reported.take(ReportRequest(step=0, of=100), 0)
+    assert reported.at(50)["step"] == 50
+    reported.take(ReportRequest(of=120), 50)
+    assert (reported.at(50)["step"], reported.at(130)["step"]) == (50, 120)
+    reported.take(ReportRequest(step=7), 130)
+    assert (reported.at(133)["step"], reported.at(133)["of"]) == (10, 120)
