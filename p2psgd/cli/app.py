@@ -252,7 +252,10 @@ def main() -> NoReturn:
             raise KeyboardInterrupt
         code = ExitCode(result)
     except CommandLineError as error:
-        code = _complain(f"{words_of_click(error)} (see --help)", ExitCode.USAGE)
+        words = words_of_click(error)
+        if sys.argv[1:2] == ["local"] and "extra argument" in words:
+            words += ': a script of your own is one text, such as --trainer "python train.py"'
+        code = _complain(f"{words} (see --help)", ExitCode.USAGE)
     except (typer.Abort, KeyboardInterrupt):
         code = _complain("interrupted", ExitCode.FAILED)
     except UsageError as error:

@@ -1,13 +1,15 @@
 """Keep a trainer's state with its daemon for the time after a restart: its residual and what its script
 names.
 
-The daemon asks, once a minute or so; the answer is given between two mini-batches, so that residual, script
-and the updates sent so far fit together. It is a copy in memory, the residual's beside the residual (a fresh
-memfd would cost four times as long): the daemon writes it to disk in its own time, and training goes on.
+The daemon asks for both, once a minute or so; the answer is given between two mini-batches, so that residual,
+script and the updates sent so far fit together. It is a copy in memory, the residual's beside the residual (a
+fresh memfd would cost four times as long): the daemon writes it to disk in its own time, and training goes
+on.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,9 @@ from p2psgd.ipc.protocol import StateRequest, close_descriptors
 from p2psgd.ipc.script_state import pack_state
 from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
+
+UNASKED_S = 1.0  # between two times the script's part is given unasked, at least
+UNASKED_SHARE = 100  # and this many times what the last one took
 
 MakeState = Callable[[], Mapping[str, Any]]
 
@@ -35,6 +40,7 @@ class Keeping:
         self._memory = memory
         self._compute = compute
         self._met = 0  # the last wish that a send has met
+        self._next_unasked = 0.0
 
     def give_if_asked(self) -> None:
         """Give the state, between two steps, if the daemon wants it."""
@@ -56,10 +62,17 @@ class Keeping:
         finally:
             close_descriptors(descriptors)
 
-    def give_first(self) -> None:
-        """Give the script's part unasked: the daemon asks after a minute, and who is killed before that would
-        begin anew.
+    def give_now_and_then(self) -> None:
+        """Give the script's part unasked, for 1 % of the time at most. Without that an export, or a trainer
+        that comes after one that was killed, would have it as it was when the daemon asked last.
         """
+        began = time.monotonic()
+        if began < self._next_unasked:
+            return
+        self._give_unasked()
+        self._next_unasked = began + max(UNASKED_S, UNASKED_SHARE * (time.monotonic() - began))
+
+    def _give_unasked(self) -> None:
         if descriptors := self.pack():
             try:
                 memory = self._memory

@@ -60,7 +60,7 @@ from p2psgd.wire.mode import parse_mode
 
 
 DETACH_TIMEOUT_S = 10.0
-FIRST_STATE_STEPS = 10  # then the script's state is given unasked, once
+FIRST_STATE_STEPS = 10  # then the script's state is given unasked for the first time
 
 
 class Link:
@@ -127,7 +127,6 @@ class Link:
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
         self._announced = 0  # steps that peers hear of by an update of this trainer
-        self._first_given = False
         self._residual_pass = ResidualPass(
             answer.tensors,
             indices_max=layout.send_indices_max(answer.coordinates),
@@ -201,9 +200,9 @@ class Link:
         Args:
             make_state: A function without arguments that returns a dict of names and values: numpy arrays of
                 plain numbers, ints, floats, strings and bytes, at most 4,096 of them and 1 GiB together. It
-                is called now, to check the dict, after the first ten mini-batches, about once a minute inside
-                `receive` or `wait`, and at `close`. For a script that does not call these, or that waits for
-                room, it is called inside `send`, before that counts.
+                is called now, to check the dict, then about once a second inside `receive`, or less often if
+                it would take more than 1 % of the time, and at `close`. For a script that does not call
+                these, or that waits for room, it is called inside `send`, before that counts.
 
         Raises:
             TrainerError: the dict cannot be kept.
@@ -235,9 +234,8 @@ class Link:
         self._client.check_daemon()
         if self._memory.state_wanted:
             self._keeping.give_if_asked()
-        elif not self._first_given and self._memory.steps - self._begun >= FIRST_STATE_STEPS:
-            self._first_given = True
-            self._keeping.give_first()
+        elif self._memory.steps - self._begun >= FIRST_STATE_STEPS:
+            self._keeping.give_now_and_then()
         self._compute.rest()
         if self.mode.ring and not self._waiting.until_open():
             return 0

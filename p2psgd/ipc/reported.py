@@ -43,9 +43,9 @@ class Reported:
         if "step" in report.model_fields_set:
             self._steps_then = steps
 
-    def begin(self) -> None:
-        """Forget what was of the trainer before, since another one attaches."""
-        self._samples_before = 0
+    def begin(self, steps: int) -> None:
+        """Begin with another trainer, which attaches; samples go on, as steps do."""
+        self._batch_since, self._samples_before = steps, self.at(steps)["samples"]
         self._figures.update(samples=0, step=0, of=0, batch=0)
 
     def end(self) -> None:

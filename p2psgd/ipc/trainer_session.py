@@ -404,7 +404,7 @@ class TrainerSession(Lifecycle[SessionState]):
             raise
         self.attachment = attachment
         self._generation += 1
-        self._reported.begin()
+        self._reported.begin(self._steps)
         self.move(SessionState.ATTACHED)
         self._finished = False
         self._digest_given = self._host.replica_digest()
@@ -616,12 +616,11 @@ class TrainerSession(Lifecycle[SessionState]):
         corrupt entries in its outbox.
 
         TrainerError, with nothing changed, if this is not a state. An answer that has come too late, since
-        the trainer was interrupted and has gone on, is ignored: the trainer will send another. Of an
-        unasked one, which lacks the residual, only the script's part is taken, if there is none yet.
+        the trainer was interrupted and has gone on, is ignored: the trainer will send another. An
+        unasked one lacks the residual: only the script's part is taken, and no checkpoint comes of it.
         """
         if request.unasked:
-            if self.script.state is None:
-                self.script.take(descriptors)
+            self.script.take(descriptors)
             return True
         attachment, residual = self.attachment, self._residual
         assert attachment is not None

@@ -324,7 +324,7 @@ class Node:
         log.info(words, DRAIN_TIMEOUT_S)
         if self.run is not None:
             self.run.backpressure.draining = True
-        await self._control.trainer.drain()
+        await self._control.trainer.drain(to_its_end=True)
         run = self.run
         if run is None:
             return

@@ -98,6 +98,8 @@ def open_run(state: Path, spec: RunSpec, coordinates: NDArray[np.int32], node_lo
         return _go_on(votes, names, found, node_log)
     for warning in found.warnings:
         node_log.alarm(warning)
+    words = "no checkpoint was written yet: steps, optimizer, schedule and residual of the trainer begin anew"
+    node_log.note("restored", words)
     digest = codec.digest_coordinates(coordinates, spec.key)
     restored = Restored(coordinates, [], digest, [], found.own)
     return RecoveredRun(spec, found.store, coordinates, votes, names, restored)

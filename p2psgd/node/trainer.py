@@ -16,6 +16,9 @@ from p2psgd.node.trainer_process import STOP_TIMEOUT_S, Supervisor
 from p2psgd.observe.status import NodeState, TrainerStatus
 from p2psgd.storage.event_log import EventLog
 
+LEAVE_S: Final = 3.0  # for a script that is asked to end, to leave after its mini-batch
+END_S: Final = 10.0  # and then to evaluate and save
+
 # ----------------------------------------------------------------------------
 # How fast the trainers of the run are, as a daemon counts steps: known also of scripts that report nothing.
 
@@ -118,21 +121,29 @@ class NodeTrainer:
             self._state = NodeState.SERVING
             self._ended = True
 
-    async def drain(self) -> None:
-        """Let the trainer end its mini-batch, take what it made, and nothing after that."""
+    async def drain(self, *, to_its_end: bool = False) -> None:
+        """Let the trainer end its mini-batch, take what it made, and nothing after that. `to_its_end`: give a
+        script that leaves by itself, as it is asked to, END_S for what it does then.
+        """
         self._state = NodeState.DRAINING
         self._session.pause_outbox(paused=False)
+        attached = self._session.attachment is not None
         self._session.finish()
-        if self._supervisor is not None:
-            await self._supervisor.stop()
+        if self._supervisor is None:
+            await self._until_detached(STOP_TIMEOUT_S)
         else:
-            await self._until_detached()
+            if attached and to_its_end:
+                self._supervisor.finish()
+                await self._until_detached(LEAVE_S)
+                if self._session.attachment is None:
+                    await self._supervisor.wait(END_S)
+            await self._supervisor.stop()
         self._session.drain()
         self._session.outbox_closed = True
 
-    async def _until_detached(self) -> None:
-        """Give a trainer that somebody else started the time to end its mini-batch and leave."""
-        for _ in range(round(STOP_TIMEOUT_S / DRAIN_POLL_S)):
+    async def _until_detached(self, limit_s: float) -> None:
+        """Give the trainer the time to end its mini-batch and leave."""
+        for _ in range(round(limit_s / DRAIN_POLL_S)):
             if self._session.attachment is None:
                 return
             await asyncio.sleep(DRAIN_POLL_S)

@@ -180,6 +180,11 @@ class Supervisor:
         self._finishing = True
         self._hurried.set()
 
+    async def wait(self, limit_s: float) -> None:
+        """Wait until the trainer has ended, for `limit_s` seconds at most."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=limit_s)
+
     async def stop(self) -> None:
         """Send SIGTERM, then SIGKILL to what is left of its process group."""
         self._stopping = True

@@ -95,7 +95,7 @@ def _training(status: NodeStatus) -> Iterator[Metric]:
     yield _one("trainer_attached", "1 if a trainer is attached.", trainer.attached)
     yield _count("trainer_restarts", "Starts of the trainer after it had ended.", trainer.restarts)
     yield _count("steps", "Steps, over all incarnations of the node.", trainer.steps)
-    yield _count("samples", "Samples trained by the attached trainer.", trainer.samples)
+    yield _count("samples", "Samples that this node's trainers have trained.", trainer.samples)
     yield _one("steps_per_second", "Speed of the trainer, as the daemon counts.", trainer.steps_per_s)
     yield _one("samples_per_second", "Speed of the trainer.", trainer.samples_per_s)
     together = None if status.pace is None else status.pace.steps_per_s

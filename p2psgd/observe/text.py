@@ -210,7 +210,7 @@ def progress_words(statuses: Sequence[NodeStatus]) -> str:
     """Return how much of a training these nodes have behind them, all together, and how long the rest takes
     the last of them; empty if not all of those that train have said how much there is.
     """
-    trainers = [each.trainer for each in statuses if each.trainer.attached or each.trainer.finished]
+    trainers = [each.trainer for each in statuses if each.trainer.attached or each.trainer.of]
     if not any(trainer.attached for trainer in trainers) or not all(trainer.of for trainer in trainers):
         return ""
     done, of = sum(trainer.step for trainer in trainers), sum(trainer.of for trainer in trainers)

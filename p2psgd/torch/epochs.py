@@ -115,6 +115,18 @@ class Epochs:
         """The steps of all epochs."""
         return self.count * math.ceil(len(self.loader) / self._accumulate)
 
+    def mismatch(self) -> str:
+        """Return in one sentence that a scheduler counts other steps than there are; empty if none does."""
+        for scheduler in self.step_schedulers:
+            total = getattr(scheduler, "total_steps", self.steps)  # of OneCycleLR
+            if total != self.steps:
+                return (
+                    f"the {type(scheduler).__name__} is made for {total:,} steps, and this node makes"
+                    f" {self.steps:,}: make it after the loader, which has this node's part of the data, with"
+                    " total_steps = epochs * len(loader)"
+                )
+        return ""
+
     @property
     def samples_per_step(self) -> int:
         """The samples of a step; 0 if the loader does not say how many are in a batch."""

@@ -292,6 +292,8 @@ class ModelLink:
         place = self._kept.place
         kept = self._kept.add([*epochs.step_schedulers, *epochs.epoch_schedulers])
         epochs.go_to(place, self.steps + place.lost, kept=kept)
+        if words := epochs.mismatch():
+            say(words)
         return self._run(epochs, wait_s)
 
     def _run(self, epochs: Epochs, wait_s: float) -> Iterator[int]:

@@ -105,6 +105,13 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     assert capsys.readouterr().err == words
 
 
+def test_a_script_given_as_to_python_is_refused_with_the_option_that_takes_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "local", "-n", "3", "python", "train.py") == ExitCode.USAGE
+    assert '--trainer "python train.py"' in capsys.readouterr().err
+
+
 def test_a_built_in_recipe_is_printed_as_a_file_that_trains_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,8 +86,8 @@ def test_from_one_report_on_the_daemon_counts_the_steps_of_a_training_and_its_sa
         second.send(spike(1, 2), 1)
         daemon.take_all()
         status = daemon.trainer_status()
-        assert (status["step"], status["of"], status["batch"], status["samples"]) == (0, 0, 0, 0)
-        for batch, samples in ((8, 8), (2, 10)):
+        assert (status["step"], status["of"], status["batch"], status["samples"]) == (0, 0, 0, 40)
+        for batch, samples in ((8, 48), (2, 50)):
             second.report(batch=batch)
             daemon.until(lambda: daemon.server.session.status()["batch"] == batch, "the report")  # noqa: B023
             second.send(spike(1, 2), 1)

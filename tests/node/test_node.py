@@ -235,6 +235,36 @@ def test_one_wrong_node_among_three_ends_and_the_others_go_on(tmp_path: Path) ->
         until(lambda: (daemons[0].status() or {})["dropped"].get("run"), "the refusal is counted")
 
 
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import numpy as np
+import p2psgd
+
+folder = Path(sys.argv[1])
+link = p2psgd.attach(np.zeros(10, np.float32))
+while sys.argv[2] == "ignores" or not link.stopping:
+    link.receive()
+    link.send(np.full(10, 1e-3, np.float32), threshold=1000)
+    time.sleep(0.01)
+link.close()
+time.sleep(1)  # in which it evaluates
+(folder / "saved").touch()
+"""
+
+
+@pytest.mark.parametrize("what", ["looks", "ignores"])
+def test_a_script_that_ends_when_it_is_asked_to_may_evaluate_and_save_before_its_node_ends(
+    tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = shlex.join([sys.executable, str(tmp_path / "train.py"), str(tmp_path), what])
+    with all_stopped([Place(tmp_path, 1).start(0, "--trainer", command)]) as [daemon]:
+        until(lambda: steps(daemon) > 5, "training")
+        assert daemon.stop() == 0
+    assert (tmp_path / "saved").exists() == (what == "looks")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl+C"])
 def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, number: signal.Signals) -> None:
     place = Place(tmp_path, 2)

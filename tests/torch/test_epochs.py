@@ -288,3 +288,20 @@ def test_buffers_and_second_names_are_kept_by_name(daemon: Daemon) -> None:
         assert torch.equal(later.norm.running_mean, model.norm.running_mean)
         assert later.rounded.tolist() == [3.0, 3.0]
         assert torch.equal(flat(later), flat(model))
+
+
+@pytest.mark.parametrize(("kind", "said"), [("step", True), ("epoch", False)])
+def test_a_scheduler_for_other_steps_than_the_node_makes_is_said(
+    daemon: Daemon, capsys: pytest.CaptureFixture[str], kind: str, said: bool
+) -> None:
+    script = Script(daemon, kind)
+    with script.link as link:
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(script.optimizer, max_lr=0.1, total_steps=3 * 400)
+        link.epochs(EPOCHS, script.loader, **{f"{kind}_scheduler": scheduler})
+        right = torch.optim.lr_scheduler.OneCycleLR(
+            script.optimizer, max_lr=0.1, total_steps=EPOCHS * script.steps
+        )
+        link.epochs(EPOCHS, script.loader, step_scheduler=right)
+    words = f"the OneCycleLR is made for 1,200 steps, and this node makes {EPOCHS * script.steps}"
+    error = capsys.readouterr().err
+    assert error.count("is made for") == error.count(words) == said
