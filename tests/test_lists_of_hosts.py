@@ -275,9 +275,9 @@ def test_a_list_of_one_other_node_needs_the_share_and_a_lone_node_says_that_it_t
         os.kill((b.status() or {})["trainer"]["pid"], signal.SIGKILL)
         until(lambda: len(re.findall(r"trainer \d+ attached", b.words())) == 2, "it was started again")
         b.process.terminate()
-        until(lambda: "trainer left: stopped with its node" in b.words(), "the script was stopped")
+        until(lambda: "trainer left: has finished" in b.words(), "the script was asked to end")
         said = command("events", "--state", str(b.state)).stdout
         b.kill()  # it would wait for peers
     assert alone in said
     assert "the trainer crashed (killed by signal 9)" in said
-    assert "the trainer left: stopped with its node" in said
+    assert "the trainer left: has finished" in said
