@@ -95,6 +95,7 @@ fuzz: $(VENV)/.test
 sim: $(VENV)/.test
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --ring --seeds $(or $(SEEDS),0:10000) --processes 0
+	$(BIN)/python -m tests.sim --owners --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --liar --seeds $(or $(SEEDS),0:10000) --processes 0
 
 # MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.

@@ -29,6 +29,7 @@ class ModeWord(enum.StrEnum):
     """--mode"""
 
     ASYNC = "async"
+    OWNERS = "owners"
     RING = "ring"
 
 

@@ -61,8 +61,9 @@ def attach(
         two_nodes: The policy when two nodes lose each other. "stall": both wait, because neither can know
             whether the other one is dead. "lower-id": the one with the lower node id goes on. Default:
             "stall".
-        mode: "async": no node waits for another. "ring": all nodes train in lock-step rounds. Default:
-            "async".
+        mode: "async": no node waits for another. "owners": nor there; each node adds up the changes of one
+            range of the weights and sends the sums to all, so that what a node sends hardly grows with their
+            number. "ring": all nodes train in lock-step rounds. Default: "async".
         payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32
             changes of all weights, whose mean is applied. "dense-float16": the same, rounded to float16 on
             the way. Default: "sparse".

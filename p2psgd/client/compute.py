@@ -323,7 +323,10 @@ def decode_batches(
                 yield batch
                 batch, room = [], memory()
             words, room = room[: header.count], room[header.count :]
-            batch.append((header, codec.decode_into(payload, words, coordinates)))
+            if header.count:
+                codec.decode_into(payload, words, coordinates - header.base)
+                words += np.uint32(header.base << 1)
+            batch.append((header, words))
         except PeerError as error:
             raise TrainerError(f"the daemon's inbox holds an update that does not check: {error}") from None
     if batch:

@@ -49,6 +49,11 @@ def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
     one of no model. TrainerError if the node does not know its rank, for weights that cannot be first ones,
     if WAIT_S are over, and if another node has given its own as well.
     """
+    if link.mode.owners:
+        raise TrainerError(
+            'initial="first" is not for mode owners, whose updates do not bring weights exactly: call'
+            ' torch.manual_seed before the model is made, on all nodes, and say initial="same"'
+        )
     try:
         first = link.rank == 0
     except TrainerError as error:

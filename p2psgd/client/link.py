@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -60,6 +61,7 @@ from p2psgd.wire.mode import parse_mode
 
 
 DETACH_TIMEOUT_S = 10.0
+SENDS_AHEAD = 2  # of the daemon, in mode `owners`: others see what is contributed later than elsewhere
 FIRST_STATE_STEPS = 10  # then the script's state is given unasked for the first time
 
 
@@ -140,6 +142,7 @@ class Link:
         self.residual_age = answer.residual_age
         self._rank = answer.rank
         self.peer_steps = dict(answer.peer_steps)
+        self._ahead: deque[int] = deque([0], maxlen=SENDS_AHEAD)  # where the last sends end, in mode `owners`
         self._peer_gaps: dict[int, tuple[float, float]] = {}  # when a peer sent last, and its longest gap
 
     def __enter__(self) -> Self:
@@ -323,8 +326,8 @@ class Link:
         elif self.mode.ring:
             entries.append(layout.OUTBOX_ENTRY.pack(count, 0, 0))
             given = memory.mark.contribute(changes=True)
-        if self._waiting.says_it_waits or not memory.has_room(entries):
-            self._waiting.until_room(entries)
+        if self._waiting.says_it_waits or self.mode.owners or not memory.has_room(entries):
+            self._wait_for_room(entries)
         self._exact = False
         memory.publish(entries, given, steps=steps)
         if entries:
@@ -335,6 +338,12 @@ class Link:
         self._exact = True
         self.sent = self._residual_pass.count(parts)
         return sum(len(words) for _, words in parts)
+
+    def _wait_for_room(self, entries: list[bytes]) -> None:
+        if self.mode.owners:
+            self._ahead.append(self._memory.published_bytes)
+            self._waiting.until_taken(self._ahead[0])
+        self._waiting.until_room(entries)
 
     def _code(self, steps: int, magnitude: int, words: NDArray[np.uint32]) -> list[bytes]:
         """Return the outbox entries of changes, where the trainer has made `steps` steps."""

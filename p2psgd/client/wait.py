@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from p2psgd.client.buckets import Given
@@ -21,6 +21,7 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 # An array's round is waited for this long when the daemon asks for the end: others, who give their part of it
 # soon, have not been asked, and a mini-batch that has begun should end.
 GRACE_S: Final = 5.0
+SAID_AFTER_S: Final = 1.0  # that the trainer waits for owners: a shorter wait is no news
 
 
 class Waiting:
@@ -63,14 +64,24 @@ class Waiting:
 
     def until_room(self, entries: Sequence[bytes]) -> None:
         """Wait until these fit into the outbox; TrainerError if they never do."""
-        if not self._memory.has_room(entries):
-            words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
-            self.says_it_waits |= self._client.tell(ReportRequest(waits=words))
+        words = "the daemon's outbox is full: it takes updates more slowly than this trainer makes them"
+        self._until(lambda: self._memory.has_room(entries), words, said_after_s=0.0)
+
+    def until_taken(self, end: int) -> None:
+        """Wait until the daemon has taken the outbox up to this position."""
+        words = "the owners' updates do not cover yet what this trainer has contributed"
+        self._until(lambda: self._memory.has_taken(end), words, said_after_s=SAID_AFTER_S)
+
+    def _until(self, done: Callable[[], bool], words: str, *, said_after_s: float) -> None:
+        if not done():
             begun = time.perf_counter()
             self._memory.remind()
-            while not self._memory.has_room(entries):
+            while not done():
+                left_s = said_after_s - (time.perf_counter() - begun)
+                if left_s <= 0 and not self.says_it_waits:
+                    self.says_it_waits = self._client.tell(ReportRequest(waits=words))
                 self._keeping.give_if_asked()
-                self.sleep(math.inf)
+                self.sleep(left_s if left_s > 0 else math.inf)
             self.room_s += time.perf_counter() - begun
         if self.says_it_waits:
             self.says_it_waits = not self._client.tell(ReportRequest(waits=""))

@@ -58,7 +58,8 @@ class Checkpoints:
         self._coordinates = coordinates
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         tail = state.log.tail(self._saved_by_others)
-        self._out.emit(WriteCheckpoint(coordinates, rows, state.digest_of(rows), tail, state.rounds))
+        digest, covers = state.digest_of(rows), state.covers.pack()
+        self._out.emit(WriteCheckpoint(coordinates, rows, digest, tail, state.rounds, covers))
 
     def _saved_by_others(self, origin: Origin) -> int:
         acks, others = self._cluster.acks, self._cluster.other_members

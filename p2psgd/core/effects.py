@@ -4,7 +4,7 @@ order given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,7 +127,8 @@ class WriteCheckpoint:
     """Write this state to disk and say CheckpointWritten.
 
     `coordinates` int32 (P,) is a copy that nobody changes until then; `rows` its frontier; `tail` the UPDATE
-    frames that not every member has in a checkpoint; `rounds` how many of a sparse ring were complete.
+    frames that not every member has in a checkpoint; `rounds` how many of a sparse ring were complete;
+    `covers` the packed Covers of owners.
     """
 
     coordinates: NDArray[np.int32]
@@ -135,6 +136,7 @@ class WriteCheckpoint:
     digest: int
     tail: Tail
     rounds: int = 0
+    covers: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ from p2psgd.wire.update import OwnUpdateMade
 class Restored:
     """A checkpoint: coordinates int32 (P,) at the frontier `rows` with `digest`, and the UPDATE frames of its
     `tail`; `own` are frames of this node's own updates since then, in order. `rounds`: how many of a sparse
-    ring were complete then.
+    ring were complete then; `covers`: the packed Covers of owners.
     """
 
     coordinates: NDArray[np.int32]
@@ -54,6 +55,7 @@ class Restored:
     tail: list[bytes]
     own: list[bytes]
     rounds: int = 0
+    covers: list[bytes] = field(default_factory=list)
 
 
 # ----------------------------------------------------------------------------
@@ -64,6 +66,13 @@ class Restored:
 @dataclass(frozen=True, slots=True)
 class UpdateBody:
     """The body of an UPDATE frame, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionBody:
+    """The body of a CONTRIBUTION frame, unchecked."""
 
     body: bytes | bytearray
 
@@ -98,6 +107,13 @@ class SnapshotChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotCover:
+    """SNAPSHOT_COVER: what the updates of one owner cover, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTail:
     """The body of an UPDATE frame from the sender's log, unchecked."""
 
@@ -123,6 +139,7 @@ RoundMessage = RingUpdate | RingBucket | RingChunk
 RingMessage = RingBegin | RoundMessage
 PeerMessage = (
     UpdateBody
+    | ContributionBody
     | PeerStatus
     | Fetch
     | Trimmed
@@ -130,6 +147,7 @@ PeerMessage = (
     | Goodbye
     | SnapshotRequest
     | SnapshotStart
+    | SnapshotCover
     | SnapshotChunk
     | SnapshotTail
     | SnapshotEnd
@@ -144,19 +162,21 @@ def parse_peer_message(frame_type: FrameType, body: Body) -> PeerMessage | None:
     if frame_type is FrameType.RING_CHUNK:
         return RingChunk(body)
     assert not isinstance(body, memoryview), f"a {frame_type.name} is kept: its body must be its own"
-    match frame_type:
-        case FrameType.UPDATE:
-            return UpdateBody(body)
-        case FrameType.SNAPSHOT_CHUNK:
-            return SnapshotChunk(body)
-        case FrameType.SNAPSHOT_TAIL:
-            return SnapshotTail(body)
-        case FrameType.RING_UPDATE:
-            return RingUpdate(body)
-        case FrameType.PEERS:
-            return None
-        case _:
-            return _open_tables(parse_message(frame_type, body))
+    if frame_type in _BODIES:
+        return _BODIES[frame_type](body)
+    if frame_type is FrameType.PEERS:
+        return None
+    return _open_tables(parse_message(frame_type, body))
+
+
+_BODIES: Final[Mapping[FrameType, Callable[[bytes | bytearray], PeerMessage]]] = {
+    FrameType.UPDATE: UpdateBody,
+    FrameType.CONTRIBUTION: ContributionBody,
+    FrameType.SNAPSHOT_COVER: SnapshotCover,
+    FrameType.SNAPSHOT_CHUNK: SnapshotChunk,
+    FrameType.SNAPSHOT_TAIL: SnapshotTail,
+    FrameType.RING_UPDATE: RingUpdate,
+}
 
 
 def _open_tables(message: Message) -> PeerMessage | None:
@@ -297,6 +317,11 @@ class ScrubRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """This node will stop, and its trainer makes no more: others get what is theirs in mode `owners`."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStopping:
     """This node is about to close its links for good; `why`, in its own log, for people."""
 
@@ -306,5 +331,5 @@ class NodeStopping:
 LinkEvent = LinkDrained | FrameReceived
 TrainerEvent = OwnUpdateMade | TrainerChanged | ContributionMade | BucketContributed
 DiskEvent = CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved
-OperatorEvent = RemovalRequested | BootstrapExpectChanged | ScrubRequested | NodeStopping
+OperatorEvent = RemovalRequested | BootstrapExpectChanged | ScrubRequested | HandOver | NodeStopping
 Event = LinkOpened | LinkClosed | LinkEvent | TrainerEvent | DiskEvent | OperatorEvent | Resumed | TimePassed

@@ -137,6 +137,31 @@ class RingView:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnersView:
+    """The range that this node owns and its contributions, in mode `owners`.
+
+    Attributes:
+        rule: How owners add up.
+        owned: The first weight that it owns, and the one after the last.
+        owners: The number of owners.
+        waiting: Contributions that no update of their owner covers.
+        waiting_bytes: What these take.
+        oldest_s: Since the oldest of them was made; 0 if there is none.
+        slowest: Name of the owner that has it; empty if there is none.
+        lost: Contributions that were given up.
+    """
+
+    rule: str
+    owned: tuple[int, int]
+    owners: int
+    waiting: int
+    waiting_bytes: int
+    oldest_s: float
+    slowest: str
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaView:
     """A replica as observers need it.
 
@@ -169,6 +194,7 @@ class ReplicaView:
     scrub: ScrubView
     snapshots: tuple[SnapshotView, ...]
     ring: RingView | None
+    owners: OwnersView | None
     counters: Counters
     tally: Tally
 
@@ -218,6 +244,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         scrub=_scrub(replica, now),
         snapshots=_snapshots(replica, now),
         ring=_ring(replica, now),
+        owners=_owners(replica, now),
         counters=replace(replica.counters, lost_durability=replica.log.lost_durability),
         tally=replace(replica.tally),
     )
@@ -304,3 +331,20 @@ def _ring(replica: Replica, now: float) -> RingView | None:
     if ring is None:
         return None
     return RingView(ring.state, tuple(ring.order), ring.waiting_for(now), now - ring.since)
+
+
+def _owners(replica: Replica, now: float) -> OwnersView | None:
+    owners = replica.owners
+    if owners is None:
+        return None
+    oldest = owners.oldest()
+    return OwnersView(
+        owners.rule,
+        owners.aggregator.range,
+        owners.owners,
+        owners.waiting,
+        owners.waiting_bytes,
+        0.0 if oldest is None else now - oldest[0],
+        "" if oldest is None else replica.cluster.name_of(oldest[1]),
+        owners.lost,
+    )

@@ -20,11 +20,17 @@ from p2psgd.core.ring.contribution import OwnContribution
 from p2psgd.core.ring.rounds import IN_STEP, RingLife
 from p2psgd.core.send import Congestion, LogSender, Outbound, Repair
 from p2psgd.core.state import State, next_header
-from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 from p2psgd.wire.reject import PeerError, RejectCode
-from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_update
+from p2psgd.wire.update import (
+    OwnUpdateMade,
+    UpdateHeader,
+    decode_update,
+    pack_update,
+    parse_update,
+    without_cover,
+)
 
 # ----------------------------------------------------------------------------
 # The one way by which an update that has passed every check is applied, own or a peer's.
@@ -33,8 +39,10 @@ from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update, parse_u
 class Applier:
     """Changes the state as a whole, has that recorded, and gives peers' updates to the trainer."""
 
-    def __init__(self, state: State, *, out: Outbound, tally: Tally) -> None:
+    def __init__(self, state: State, *, out: Outbound, tally: Tally, delivers_own: bool) -> None:
+        """`delivers_own`: the node's own updates are news to its trainer too."""
         self._state = state
+        self._delivers_own = delivers_own
         self._out = out
         self._tally = tally
 
@@ -57,7 +65,8 @@ class Applier:
             self._tally.own_bytes += len(frame)
         else:
             self._tally.applied += 1
-            self._out.emit(Deliver(body))
+        if not own or self._delivers_own:
+            self._out.emit(Deliver(body if header.cover is None else without_cover(header, body)))
         return len(frame)
 
     def apply_own(self, made: OwnUpdateMade) -> None:
@@ -96,6 +105,7 @@ class Receiver:
         tally: Tally,
         send_status: Callable[[Peer, float], None],
     ) -> None:
+        self.covered: Callable[[Origin, float], None] | None = None  # called in mode `owners`
         self.relays: dict[int, Origin] = {}  # by node: who passed on its latest update
         self._cluster = cluster
         self._state = state
@@ -143,13 +153,17 @@ class Receiver:
                 raise PeerError(
                     RejectCode.ORIGINS, f"a run has at most {ORIGINS_MAX} origins, this would be one more"
                 )
-        words = codec.decode(payload, header.count, state.spec.coordinates)
+        words = decode_update(header, payload, state.spec.coordinates)
         if state.digest_after(origin, words, header.magnitude) != header.digest:
             sentence = f"update {header.sequence} of {self._cluster.name_of(origin)} does not fit its digest"
             self._out.emit(Alert(sentence))
             raise PeerError(RejectCode.DIGEST, sentence)
+        if header.cover:
+            state.covers.check(origin, header.cover)
         frame_bytes = self._applier.apply(origin, header, words, body)
         self._lacked_bytes = 0
+        if self.covered is not None and header.cover:
+            self.covered(origin, now)
         self.relays[origin.node] = peer.origin
         if origin == peer.origin:
             peer.last_progress = now
@@ -164,7 +178,8 @@ class Receiver:
             raise PeerError(
                 RejectCode.ORIGIN, "an update came in a dense ring, whose weights change by rounds alone"
             )
-        header, payload = parse_update(body, self._state.spec.coordinates)
+        spec = self._state.spec
+        header, payload = parse_update(body, spec.coordinates, owners=spec.owners)
         if header.node == RING.node:
             raise PeerError(
                 RejectCode.ORIGIN, "an update is of node 0, which is reserved: no node has that id"

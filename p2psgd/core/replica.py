@@ -26,9 +26,11 @@ from p2psgd.core.events import (
     CheckpointDue,
     CheckpointRead,
     CheckpointWritten,
+    ContributionBody,
     DiskEvent,
     Event,
     FrameReceived,
+    HandOver,
     LinkClosed,
     LinkDrained,
     LinkOpened,
@@ -43,6 +45,7 @@ from p2psgd.core.events import (
     RingUpdate,
     ScrubRequested,
     SnapshotChunk,
+    SnapshotCover,
     SnapshotStart,
     SnapshotTail,
     TimePassed,
@@ -56,6 +59,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.membership import Membership
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node, NodeState
+from p2psgd.core.owners.owners import Owners
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.readiness import JoinProgress
@@ -157,7 +161,7 @@ class Replica:
         self.given = OwnContribution()
         self._ring_life = RingLife()
         self._congestion = Congestion(me)
-        self._applier = Applier(state, out=out, tally=tally)
+        self._applier = Applier(state, out=out, tally=tally, delivers_own=mode.owners)
         self.status_sender = StatusSender(cluster, state, node=node, saved=self.saved, out=out)
         self._compose_receiver()
         self._checkpoints = Checkpoints(cluster, state, node=node, scanner=scanner, saved=self.saved, out=out)
@@ -167,6 +171,7 @@ class Replica:
         self._view, self._node_state = self.membership.view, node.state  # after the event before
         self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
+        self.owners = self._make_owners(now) if mode.owners else None
 
     def _compose_cluster(
         self, *, bootstrap_expect: int, votes: Votes, names: Mapping[int, str], now: float
@@ -295,6 +300,20 @@ class Replica:
             now=now,
         )
 
+    def _make_owners(self, now: float) -> Owners:
+        owners = Owners(
+            self.cluster,
+            self.state,
+            node=self.node,
+            applier=self._applier,
+            retention=self.retention,
+            out=self.out,
+            published=self._published,
+            now=now,
+        )
+        self.receiver.covered = owners.covered
+        return owners
+
     # -- what others look at
 
     @property
@@ -373,6 +392,15 @@ class Replica:
         """
         return self._congestion.is_general(self.peers.values(), since=now - self.timing.failure_timeout_s)
 
+    @property
+    def trainer_digest(self) -> int:
+        """Return the digest of what `trainer_weights` returns."""
+        return self.lattice.digest if self.owners is None else self.owners.trainer_digest
+
+    def trainer_weights(self) -> NDArray[np.int32]:
+        """Return what the weights of this node's trainer must be, int32 (C,): for reading, at once."""
+        return self.lattice.coordinates if self.owners is None else self.owners.trainer_weights()
+
     def waiting_for(self) -> str:
         """Return in one sentence why this node is not READY or its trainer must wait; empty if neither.
         `ring` names the nodes whose contribution a round waits for.
@@ -392,7 +420,6 @@ class Replica:
                 peer = self.peers.get(event.peer)
                 if peer is not None:
                     self._go_on_with(peer, now)
-                    self.log_sender.push(peer, now)
             case OwnUpdateMade() | TrainerChanged() | ContributionMade() | BucketContributed():
                 self._hear_trainer(event, now)
             case LinkOpened():
@@ -406,7 +433,9 @@ class Replica:
                 self._take_turn(now)
             case CheckpointDue() | CheckpointWritten() | CheckpointRead() | VotesSaved():
                 self._hear_disk(event, now)
-            case RemovalRequested() | BootstrapExpectChanged() | ScrubRequested() | NodeStopping():
+            case (
+                RemovalRequested() | BootstrapExpectChanged() | ScrubRequested() | HandOver() | NodeStopping()
+            ):
                 self._hear_operator(event, now)
             case _:
                 assert_never(event)
@@ -431,6 +460,12 @@ class Replica:
         match message:
             case UpdateBody():
                 self.receiver.update(peer, message.body, now)
+            case ContributionBody():
+                if self.owners is None:
+                    raise PeerError(
+                        RejectCode.CONTRIBUTION, "a contribution came in a run whose ranges have no owners"
+                    )
+                self.owners.take(peer, message.body, now)
             case PeerStatus():
                 self.receiver.status(peer, message, now)
                 if self.ring is not None:
@@ -449,7 +484,7 @@ class Replica:
                 self.server.give(peer, now)
             case SnapshotStart():
                 self.fetch.begin(peer, message, now)
-            case SnapshotChunk() | SnapshotTail():
+            case SnapshotCover() | SnapshotChunk() | SnapshotTail():
                 self.fetch.take(peer, message, now)
             case SnapshotEnd():
                 if self.fetch.end(peer, message, now):
@@ -466,9 +501,12 @@ class Replica:
     def _hear_trainer(self, event: TrainerEvent, now: float) -> None:
         if isinstance(event, OwnUpdateMade):
             assert self.ring is None, "an update was made alone in a run that makes them in rounds"
-            self._applier.apply_own(event)
-            self._congestion.made(event.steps, self.frontier.sequence(self.me))
-            self._push_all(now)
+            if self.owners is not None:
+                self.owners.give(event, now)
+            else:
+                self._applier.apply_own(event)
+                self._congestion.made(event.steps, self.frontier.sequence(self.me))
+                self._push_all(now)
             return
         assert self.ring is not None, event
         if isinstance(event, TrainerChanged):
@@ -497,6 +535,9 @@ class Replica:
                 self.membership.expect(event.nodes)
             case ScrubRequested():
                 self.scanner.scrub_soon(now)
+            case HandOver():
+                if self.owners is not None:
+                    self.owners.hand_over(now)
             case NodeStopping():
                 self._say_goodbye(event.why, now)
 
@@ -514,6 +555,8 @@ class Replica:
         else:
             self.membership.link(event.peer, now)
         self.status_sender.send(peer, now)
+        if self.owners is not None:
+            self.owners.link(peer)
 
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.cluster.peers.pop(origin, None)
@@ -553,13 +596,24 @@ class Replica:
         self.receiver.ask_for_all(peer, now)
         if self.ring is not None:
             self.ring.drained(peer, now)
+        if self.owners is not None:
+            self.owners.push(peer)  # before updates of others that the peer has asked for
+        self.log_sender.push(peer, now)
+        if self.owners is not None:
+            self.owners.push(peer)  # after updates of this node, without which it gets none
 
     def _push_all(self, now: float) -> None:
         for peer in self.peers.values():
             self.log_sender.push(peer, now)
 
+    def _published(self, steps: int, now: float) -> None:
+        self._congestion.made(steps, self.frontier.sequence(self.me))
+        self._push_all(now)
+
     def _say_goodbye(self, why: str, now: float) -> None:
         """Send the last acknowledgement, so that no peer waits for it, and GOODBYE (VIEWS.md, 22)."""
+        if self.owners is not None:
+            self.owners.hand_over(now)
         self.membership.stop(why)
         if self.ring is not None:
             self.ring.leave(now)
@@ -583,6 +637,8 @@ class Replica:
             self._node_state = self.node.state
         if self.ring is not None:
             self.ring.look(now)
+        if self.owners is not None:
+            self.owners.look(now)
         adopting = self.fetch.taking.adoption is not None
         rebuilding = self.node.state is NodeState.REPAIRING and self._quarantine.rebuild is not None
         if self.scanner.copying is not None or adopting or rebuilding or self.log.untidy:
@@ -601,6 +657,8 @@ class Replica:
 
     def _tell_of_snapshot(self, now: float) -> None:
         self.receiver.replaced()
+        if self.owners is not None:
+            self.owners.replaced(now)
         self.status_sender.send_to_all(now)
         self._push_all(now)
 
@@ -626,3 +684,5 @@ class Replica:
         self.fetch.tick(now, full=self.receiver.lacks_room())
         self.repair.clean(self.frontier, self.peers)
         self.acks.keep({*self.membership.view.members, *self.peers})
+        if self.owners is not None:
+            self.owners.tick(now)

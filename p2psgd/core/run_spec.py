@@ -62,6 +62,11 @@ class RunSpec:
         return parse_mode(self.mode).dense
 
     @cached_property
+    def owners(self) -> bool:
+        """Return whether ranges of the weights have owners."""
+        return parse_mode(self.mode).owners
+
+    @cached_property
     def fingerprint(self) -> bytes:
         """SHA-256 of the MessagePack array [3, mode, quantum_log2, [[name, [size...]]...], shards, initial,
         label, two_nodes] (SPEC.md, The run).

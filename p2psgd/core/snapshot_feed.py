@@ -36,12 +36,15 @@ class SnapshotFeed:
         rows: list[FrontierRow],
         digest: int,
         *,
+        covers: list[bytes],
         log: UpdateLog,
         acknowledged: Callable[[Origin], int],
         give_back: Callable[[NDArray[np.int32]], None],
         now: float,
     ) -> None:
-        """Begin a feed; `acknowledged` returns up to where all other members have an origin's updates."""
+        """Begin a feed; `covers` are the packed Covers of owners, and `acknowledged` returns up to where all
+        other members have an origin's updates.
+        """
         self.frames_sent = 0
         self.bytes_total = 4 * len(coordinates) + log.pinned_bytes(acknowledged)  # about
         self.bytes_sent = 0
@@ -50,12 +53,14 @@ class SnapshotFeed:
         self._give_back = give_back
         self._log = log
         self._acknowledged = acknowledged
-        self._frames = self._produce(coordinates, rows, digest)
+        self._frames = self._produce(coordinates, rows, digest, covers)
 
     def _produce(
-        self, coordinates: NDArray[np.int32], rows: list[FrontierRow], digest: int
+        self, coordinates: NDArray[np.int32], rows: list[FrontierRow], digest: int, covers: list[bytes]
     ) -> Iterator[bytes]:
         yield pack_message(SnapshotMeta(frontier=pack_frontier(rows), digest=digest))
+        for cover in covers:
+            yield pack_frame(FrameType.SNAPSHOT_COVER, cover)
         weights = np.ascontiguousarray(coordinates, dtype="<i4").data.cast("B")
         for start in range(0, len(weights), CHUNK_BYTES):
             yield pack_frame(FrameType.SNAPSHOT_CHUNK, bytes(weights[start : start + CHUNK_BYTES]))

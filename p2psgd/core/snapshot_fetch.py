@@ -9,7 +9,7 @@ from typing import Final
 from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert, Drop, LogEvent, Reload, Shutdown
-from p2psgd.core.events import SnapshotChunk, SnapshotStart, SnapshotTail
+from p2psgd.core.events import SnapshotChunk, SnapshotCover, SnapshotStart, SnapshotTail
 from p2psgd.core.frontier import RING, Origin
 from p2psgd.core.metrics import Counters
 from p2psgd.core.node_state import Node
@@ -347,11 +347,12 @@ class SnapshotFetch:
                 log=log,
                 tail_bytes_max=TAIL_PER_CAPACITY * log.capacity,
                 bounded=not spec.dense,
+                owners=spec.owners,
             )
         )
         self.taking.moved(0, now)
 
-    def take(self, peer: Peer, piece: SnapshotChunk | SnapshotTail, now: float) -> None:
+    def take(self, peer: Peer, piece: SnapshotCover | SnapshotChunk | SnapshotTail, now: float) -> None:
         """Take in the next piece."""
         if peer.origin != self.taking.donor:
             return
@@ -359,6 +360,8 @@ class SnapshotFetch:
             raise PeerError(RejectCode.SNAPSHOT, "a piece of a snapshot came before its beginning")
         if isinstance(piece, SnapshotChunk):
             self.taking.intake.chunk(piece.body)
+        elif isinstance(piece, SnapshotCover):
+            self.taking.intake.cover(piece.body)
         else:
             self.taking.intake.tail(piece.body)
         self.taking.moved(len(piece.body), now)
@@ -414,7 +417,7 @@ class SnapshotFetch:
             self.taking.rest(now + self._cluster.timing.gone_s)  # another one would fare no better
             return False
         except ContradictionError as error:
-            self._contradicted(donor, error.place, now)
+            self._contradicted(donor, error.place, now, what=error.what)
             self.taking.end(now, avoid_s=self._cluster.timing.gone_s)
             return False
         if caught_up:
@@ -441,12 +444,12 @@ class SnapshotFetch:
         self._node.release()
         self._out.emit(Reload())
 
-    def _contradicted(self, donor: Origin, place: Place, now: float) -> str:
+    def _contradicted(self, donor: Origin, place: Place, now: float, *, what: str = "digest") -> str:
         """Alert that this node or the snapshot is wrong; the scrub shows whether it is this node."""
         origin, sequence = place
         who = self._cluster.name_of(origin)
         donor_name = self._cluster.name_of(donor)
-        words = f"this node and {donor_name}'s snapshot differ in their digest of {who} at update {sequence}"
+        words = f"this node and {donor_name}'s snapshot differ in their {what} of {who} at update {sequence}"
         self._out.emit(Alert(f"{words}: it is refused, and the weights here are looked at anew"))
         self._scanner.scrub_soon(now)
         return words

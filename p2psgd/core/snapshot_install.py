@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import RING, Origin
+from p2psgd.core.owners.covers import Covers
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.state import State, magnitude_of
 from p2psgd.core.update_log import OriginLog, UpdateLog
@@ -16,7 +17,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.reject import PeerError, RejectCode
-from p2psgd.wire.update import UpdateHeader, parse_update, weights_of
+from p2psgd.wire.update import UpdateHeader, decode_update, parse_update, weights_of
 
 # ----------------------------------------------------------------------------
 # A snapshot on its way in: checked as it comes, whole or refused.
@@ -31,7 +32,7 @@ COORDINATE_BYTES: Final = 4
 
 
 class SnapshotIntake:
-    """Takes chunks, then the tail, then the end; after a PeerError (reason "snapshot") it is of no use.
+    """Takes covers and chunks, then the tail, then the end; of no use after a PeerError (reason "snapshot").
 
     When `end` has passed: `coordinates` int32 (P,) with `digest`, none beyond `magnitude_max`, `rows`, and
     in `origin_logs` each origin's frames of the tail, for the log to adopt or to discard.
@@ -47,10 +48,12 @@ class SnapshotIntake:
         log: UpdateLog,
         tail_bytes_max: int,
         bounded: bool = True,
+        owners: bool = False,
     ) -> None:
         """Args: `rows` as `parse_frontier` gives them; `digest` that the coordinates must have; the frames of
         the tail, of at most `tail_bytes_max` bytes together, count in `log`. Not `bounded`: the coordinates
-        are bit patterns (dense ring), whose magnitude is not looked at.
+        are bit patterns (dense ring), whose magnitude is not looked at. `owners`: ranges of the weights have
+        some.
         """
         self.rows = rows
         self.origin_logs = {Origin(row.node, row.incarnation): OriginLog(row.sequence) for row in rows}
@@ -58,14 +61,24 @@ class SnapshotIntake:
         self.magnitude_max = 0
         self.coordinates: NDArray[np.int32] = np.empty(size, np.int32)
         self.digest = digest
+        self.covers = Covers()
         self._key = key
         self._bounded = bounded
+        self._owners = owners
         self._digest_left = digest  # less that of the coordinates that came
         self._taken = 0
         self._log = log
         self._tail_bytes_left = tail_bytes_max
         # The digest that the next frame of each origin must have.
         self._digests = {origin: row.digest for origin, row in zip(self.origin_logs, rows, strict=True)}
+
+    def cover(self, body: bytes | bytearray) -> None:
+        """Take in what the updates of one more owner cover."""
+        if not self._owners:
+            raise _refusal("it has the cover of an owner, in a run whose ranges have none")
+        self.covers.take(body)
+        if not self.origin_logs.keys() >= set(self.covers.owners):
+            raise _refusal("it has the cover of an owner of which it has no update")
 
     def chunk(self, body: bytes | bytearray) -> None:
         """Take in the next coordinates, little-endian int32."""
@@ -95,8 +108,8 @@ class SnapshotIntake:
         if not self._bounded:
             raise _refusal("it has frames of a log, and a dense ring has none")
         try:
-            header, payload = parse_update(body, len(self.coordinates))
-            words = codec.decode(payload, header.count, len(self.coordinates))
+            header, payload = parse_update(body, len(self.coordinates), owners=self._owners)
+            words = decode_update(header, payload, len(self.coordinates))
         except PeerError as error:
             raise _refusal(f"frame {self.tail_count + 1} of its log: {error}") from None
         frame = pack_frame(FrameType.UPDATE, bytes(body))
@@ -227,7 +240,7 @@ class Damage:
                 if frame is None:
                     return False
                 header, payload = parse_update(frame[PREFIX.size :], coordinates)
-                words = codec.decode(payload, header.count, coordinates)
+                words = decode_update(header, payload, coordinates)
                 codec.apply_coordinates(self._coordinates, words, header.magnitude)
         return True
 
@@ -274,11 +287,12 @@ FRAME_BYTES: Final = 512
 
 
 class ContradictionError(Exception):
-    """A snapshot and this node have different digests of an origin at an update."""
+    """A snapshot and this node differ in what they say of an origin at an update, by default its digest."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, what: str = "digest") -> None:
         super().__init__(place)
         self.place = place
+        self.what = what
 
 
 class Adoption:
@@ -302,7 +316,7 @@ class Adoption:
     def turn(self) -> bool:
         """Apply some updates; True when none is lacking any more, and `finish` may be called in this turn.
 
-        ContradictionError if the first of an origin does not go on from what the snapshot states, LookupError
+        ContradictionError if one of an origin does not go on from what the snapshot states, LookupError
         if it is the log here that is wrong. Nothing has changed then.
         """
         frontier = self._state.frontier
@@ -328,7 +342,11 @@ class Adoption:
         damage = Damage(self._state) if damaged else None
         state, intake = self._state, self._intake
         state.replace(
-            intake.coordinates, self._rows.values(), self._digest, magnitude_max=intake.magnitude_max
+            intake.coordinates,
+            self._rows.values(),
+            self._digest,
+            magnitude_max=intake.magnitude_max,
+            covers=intake.covers,
         )
         if state.spec.dense:  # it may be behind what this node had
             state.log.discard(intake.origin_logs)
@@ -355,6 +373,12 @@ class Adoption:
                 raise ContradictionError((origin, row.sequence))
             who = f"update {header.sequence} of {origin.node:016x} in the log"
             raise LookupError(f"{who} does not go on from the one before")
+        if header.cover:
+            try:
+                self._intake.covers.check(origin, header.cover)
+            except PeerError:  # the snapshot's cover is wrong: here the update was right
+                raise ContradictionError((origin, header.sequence), "cover") from None
+            self._intake.covers.note(origin, header.cover)
         largest, _ = codec.apply_coordinates(self._intake.coordinates, words, header.magnitude)
         self._intake.magnitude_max = max(self._intake.magnitude_max, largest)
         self._digest = (self._digest + contribution) % 2**64

@@ -87,6 +87,7 @@ class SnapshotServer:
             coordinates,
             rows,
             self._state.digest_of(rows),
+            covers=self._state.covers.pack(),
             log=self._state.log,
             acknowledged=partial(self._acknowledged_without, peer.origin),
             give_back=self._scanner.take_back,

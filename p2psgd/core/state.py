@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from p2psgd.core.events import Restored
 from p2psgd.core.frontier import RING, Frontier, Origin
+from p2psgd.core.owners.covers import Covers
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.reject import PeerError, RejectCode
-from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, parse_update
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, decode_update, parse_update
 
 # ----------------------------------------------------------------------------
 # The weights as integers: exact, so that updates may come in any order and every replica still has the same
@@ -142,6 +143,7 @@ class State:
         self.frontier = Frontier()
         self.log = log
         self.sweeps: list[SliceScan] = []
+        self.covers = Covers()  # of owners
         self.rounds = 0  # of a sparse ring: so many are complete; a dense one has them in its frontier
 
     def contribution(self, words: NDArray[np.uint32], magnitude: int) -> int:
@@ -180,6 +182,8 @@ class State:
         for sweep in self.sweeps:
             sweep.note(words, header.magnitude)
         self.frontier.advance(origin, header.sequence, header.digest, header.steps)
+        if header.cover:
+            self.covers.note(origin, header.cover)
         return warning
 
     def complete_round(
@@ -233,19 +237,23 @@ class State:
         digest: int,
         *,
         magnitude_max: int | None = None,
+        covers: Covers | None = None,
     ) -> None:
-        """Install other coordinates int32 (C,), as QuantizedWeights.replace wants them, and their frontier.
-        Sweeps under way are dropped.
+        """Install other coordinates int32 (C,), as QuantizedWeights.replace wants them, their frontier, and
+        what owners' updates up to there cover; None: as before. Sweeps under way are dropped.
         """
         self.sweeps.clear()
         self.lattice.replace(coordinates, digest, magnitude_max=magnitude_max)
         self.frontier.replace(rows)
+        if covers is not None:
+            self.covers = covers
 
     def restore(self, restored: Restored) -> dict[Origin, int]:
         """Become what came from the disk, own updates since the checkpoint included; what the checkpoint
         itself holds. The initial digest follows from it: the initial coordinates need not be known.
         """
-        self.replace(restored.coordinates, restored.rows, restored.digest)
+        covers = Covers(restored.covers)
+        self.replace(restored.coordinates, restored.rows, restored.digest, covers=covers)
         self.rounds = restored.rounds
         changes = sum(row.digest for row in restored.rows)
         self.lattice.initial_digest = (restored.digest - changes) % U64_MODULUS
@@ -263,7 +271,7 @@ class State:
             header, payload = parse_update(frame[PREFIX.size :], self.spec.coordinates)
             origin = Origin(header.node, header.incarnation)
             if header.sequence == self.frontier.sequence(origin) + 1:
-                self.apply(origin, header, codec.decode(payload, header.count, self.spec.coordinates), frame)
+                self.apply(origin, header, decode_update(header, payload, self.spec.coordinates), frame)
         return saved
 
     def lost_by(self, has: Mapping[Origin, int]) -> int:
@@ -291,7 +299,7 @@ class State:
                 raise LookupError(f"update {sequence} of {origin.node:016x} cannot be read from the log")
             try:
                 header, payload = parse_update(memoryview(frame)[PREFIX.size :], self.spec.coordinates)
-                yield header, codec.decode(payload, header.count, self.spec.coordinates), len(frame)
+                yield header, decode_update(header, payload, self.spec.coordinates), len(frame)
             except PeerError as error:
                 words = f"update {sequence} of {origin.node:016x} is damaged in the log: {error}"
                 raise LookupError(words) from None

@@ -10,6 +10,7 @@ import struct
 
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.wire import codec
+from p2psgd.wire.cover import NO_COVER_BYTES
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import BUCKETS_MAX, PARTS_MAX
@@ -39,7 +40,7 @@ def send_indices_max(coordinates: int) -> int:
 
 def inbox_entry_bytes_max(coordinates: int) -> int:
     """Return the length of the longest inbox entry: the body of an UPDATE frame."""
-    return UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(coordinates))
+    return UPDATE_HEADER_BYTES + NO_COVER_BYTES + codec.payload_bytes_max(codec.indices_max(coordinates))
 
 
 def outbox_entry_bytes(coordinates: int, mode: Mode) -> tuple[int, int]:

@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.wire import codec
-from p2psgd.wire.mode import ASYNC, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.mode import ASYNC, OWNERS, PAYLOADS, Mode, parse_mode
 
 QUANTUM_LOG2_MIN = -30
 PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
@@ -75,10 +75,13 @@ def propose(
         parsed = parse_mode(mode)
     except ValueError as error:
         raise TrainerError(str(error)) from None
-    if parsed.ring and shards:
+    if parsed != ASYNC and shards:
+        why = (
+            "in a ring all nodes wait for each other's data" if parsed.ring else "owners add up weights alone"
+        )
         raise TrainerError(
-            "shards are dealt out in async mode only, for in a ring all nodes wait for each other's data: "
-            "leave mode='ring' out, or have each node read a share of its own"
+            f"shards are dealt out in async mode only, for {why}: "
+            "leave mode out, or have each node read a share of its own"
         )
     quantum_log2 = measure_quantum(quantum)
     if two_nodes not in TWO_NODES:
@@ -112,15 +115,20 @@ def propose(
     return proposal, coordinates
 
 
+UNPACED: Final[Mapping[object, Mode]] = {
+    mode.word: mode for mode in (ASYNC, OWNERS)
+}  # no node waits for another
+
+
 def choose_mode(mode: object, payload: object) -> Mode:
     """Return the mode that a script asks for in two words; TrainerError with those that there are."""
-    if mode == "async":
+    if mode in UNPACED:
         if payload is None:
-            return ASYNC
+            return UNPACED[mode]
         words = f"payload={payload!r:.100} is for a ring"
         raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
     if mode != "ring":
-        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async' and 'ring'")
+        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async', 'owners' and 'ring'")
     payload = PAYLOADS[0] if payload is None else payload
     if payload not in PAYLOADS:
         *first, last = map(repr, PAYLOADS)

@@ -49,6 +49,12 @@ class ControlHost(SessionHost, Protocol):
     def compression(self) -> Fields:
         """Return how the own updates compress, tensor by tensor, in types that MessagePack knows."""
 
+    def replica(self) -> NDArray[np.int32]:
+        """The live replica, int32 (C,): copied before control returns to the loop."""
+
+    def replica_digest(self) -> int:
+        """The digest of the live replica."""
+
     def digest(self, *, scrub: bool) -> Fields:
         """Return what `p2psgd digest` shows (observe/digest.py); `scrub`: begin one now, if none is running.
 
@@ -179,7 +185,7 @@ class ControlServer:
         match request:
             case ReloadRequest():
                 if (answer := self.session.reload(request)) is not None:
-                    self.session.send_replica(connection, answer)
+                    self.session.send_weights(connection, answer)
             case CompareRequest():
                 if (answer := self.session.compare()) is not None:
                     self._listener.send(connection, pack_answer(answer))
@@ -201,7 +207,8 @@ class ControlServer:
             "tensors": pack_tensors(run.tensors),
             "digest": self._host.replica_digest(),
         }
-        self.session.send_replica(connection, answer, self.session.script.descriptors)
+        replica = self._host.replica()
+        self.session.send_weights(connection, answer, self.session.script.descriptors, weights=replica)
 
     def _attach(self, connection: Connection, request: AttachRequest, descriptors: list[int]) -> None:
         if request.version != VERSION:

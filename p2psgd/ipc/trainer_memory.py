@@ -607,6 +607,11 @@ class TrainerMemory(Generic[Mark]):
         if not self.contributions.size:
             self._kept[:] = residual
 
+    def has_taken(self, end: int) -> bool:
+        """Return whether the daemon has taken the outbox up to this position."""
+        room = self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))
+        return self._outbox.head - (self._outbox.capacity - room) >= end
+
     def has_room(self, entries: Sequence[bytes]) -> bool:
         """Return whether the outbox has room for these now; TrainerError if it never has."""
         room = self._outbox.accept_tail(self._counters.load(Counter.OUTBOX_TAIL))

@@ -113,11 +113,13 @@ class SessionHost(Protocol):
     def run(self) -> RunProposal | None:
         """The run that is known, if one is."""
 
-    def replica(self) -> NDArray[np.int32]:
-        """The live replica, int32 (P,): copied before control returns to the loop."""
+    def trainer_weights(self) -> NDArray[np.int32]:
+        """The weights that the trainer must have, int32 (C,): the live replica, and in mode `owners` what the
+        trainer has contributed besides; copied before control returns to the loop.
+        """
 
-    def replica_digest(self) -> int:
-        """The digest of the live replica."""
+    def trainer_digest(self) -> int:
+        """The digest of these."""
 
     def digest_key(self) -> int:
         """Return the key of the run's digests."""
@@ -396,7 +398,7 @@ class TrainerSession(Lifecycle[SessionState]):
             dense = [] if self.dense is None else self.dense.descriptors
             descriptors = [residual, *attachment.descriptors, *dense, *self.script.descriptors]
             assert self.connection is not None
-            if not self.send_replica(self.connection, self._describe(run, self._residual), descriptors):
+            if not self.send_weights(self.connection, self._describe(run, self._residual), descriptors):
                 raise TrainerError("the trainer has closed its connection while it was being attached")
             attachment.close_memories()
         except BaseException:
@@ -407,7 +409,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._reported.begin(self._steps)
         self.move(SessionState.ATTACHED)
         self._finished = False
-        self._digest_given = self._host.replica_digest()
+        self._digest_given = self._host.trainer_digest()
         self._watch(self.connection, attachment)
         self._host.trainer_attached(self.pid)
 
@@ -439,12 +441,19 @@ class TrainerSession(Lifecycle[SessionState]):
             return  # it has ended already, or lives in a foreign pid namespace: its connection tells
         self._loop.add_reader(self._pidfd, self._on_exit)
 
-    def send_replica(
-        self, connection: Connection, answer: Fields, descriptors: list[int] | None = None
+    def send_weights(
+        self,
+        connection: Connection,
+        answer: Fields,
+        descriptors: list[int] | None = None,
+        *,
+        weights: NDArray[np.int32] | None = None,
     ) -> bool:
-        """Send an answer with a copy of the replica as its first descriptor; False if that cannot be."""
+        """Send an answer with a copy of the trainer's weights, or of these, as its first descriptor; False if
+        that cannot be.
+        """
         packed = pack_answer(answer)
-        copy = sealed_copy("p2psgd-weights", self._host.replica())
+        copy = sealed_copy("p2psgd-weights", self._host.trainer_weights() if weights is None else weights)
         try:
             return self._listener.send(connection, packed, [copy, *(descriptors or [])])
         finally:
@@ -540,9 +549,9 @@ class TrainerSession(Lifecycle[SessionState]):
         attachment = self.attachment
         if attachment is None:
             return
-        if not attachment.entries.opened and self._host.replica_digest() != self._digest_given:
+        if not attachment.entries.opened and self._host.trainer_digest() != self._digest_given:
             attachment.want_reload()
-        self._digest_given = self._host.replica_digest()
+        self._digest_given = self._host.trainer_digest()
         attachment.open_round(
             number, contributors=contributors, sums=sums, adding_us=adding_us, sending_us=sending_us
         )
@@ -577,7 +586,7 @@ class TrainerSession(Lifecycle[SessionState]):
         if not self.outbox_closed and not self.drain():
             return None
         self._differed += request.differed
-        self._digest_given = self._host.replica_digest()
+        self._digest_given = self._host.trainer_digest()
         self._reloads += 1
         counts = list(self._host.peer_steps().items())
         return {"inbox": self.attachment.reload(), "peer_steps": counts}
@@ -594,7 +603,7 @@ class TrainerSession(Lifecycle[SessionState]):
         if not self.outbox_closed and not self.drain():
             return None
         known = not self.outbox_closed and not self.attachment.reload_wanted
-        digest = self._host.replica_digest() if self.dense is None else self._digest_given
+        digest = self._host.trainer_digest() if self.dense is None else self._digest_given
         key = self._host.digest_key()
         return {"inbox": self.attachment.inbox.head, "key": key, "digest": digest if known else None}
 

@@ -158,7 +158,9 @@ class Backpressure:
         self.congested = not self.draining and self._replica.congested(self._now())
         waits = not self.draining and self.held_up
         # in a ring the trainer contributes to one round at a time, and waits until the round is complete
-        self._trainer.pause_outbox(paused=not self._ring and (self.congested or waits))
+        owners = self._replica.owners
+        ahead = owners is not None and owners.full and not self.draining
+        self._trainer.pause_outbox(paused=not self._ring and (self.congested or waits or ahead))
         self.stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready

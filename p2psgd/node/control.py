@@ -121,6 +121,12 @@ class NodeControl:
     def replica_digest(self) -> int:
         return self._known_run().replica.lattice.digest
 
+    def trainer_weights(self) -> NDArray[np.int32]:
+        return self._known_run().replica.trainer_weights()
+
+    def trainer_digest(self) -> int:
+        return self._known_run().replica.trainer_digest
+
     def digest_key(self) -> int:
         return self._known_run().replica.spec.key
 
@@ -244,7 +250,7 @@ def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
     modes = known.mode != spec.mode
     this, other = (name_run(run.fingerprint, run.label, run.mode if modes else "") for run in (known, spec))
     mode = parse_mode(known.mode)
-    options = f"--mode ring --payload {mode.payload}" if mode.ring else "--mode async"
+    options = f"--mode ring --payload {mode.payload}" if mode.ring else f"--mode {mode.word}"
     words = f" and {options}" if modes else ""
     return (
         f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "

@@ -123,6 +123,7 @@ class NodeDisk:
             trainer=self._trainer,
             written_at=time.time(),
             rounds=effect.rounds,
+            covers=effect.covers,
         )
 
     def _own_failed(self, words: str) -> None:

@@ -177,4 +177,5 @@ def restored_from(checkpoint: Checkpoint, own: list[bytes]) -> Restored:
         list(checkpoint.tail),
         own,
         checkpoint.rounds,
+        checkpoint.covers,
     )

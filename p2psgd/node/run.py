@@ -41,6 +41,7 @@ from p2psgd.core.events import (
     Resumed,
     TimePassed,
     TrainerChanged,
+    UpdateBody,
     parse_peer_message,
 )
 from p2psgd.core.frontier import Origin
@@ -319,7 +320,7 @@ class Run:
         )
         self.handle = self.executor.handle
         self.deliver, self.reject_contribution = session.deliver, session.reject_contribution
-        self._in_ring = mode.ring
+        self._in_ring, self._has_owners = mode.ring, mode.owners
         self._session = session
         self._attached = attached
         self._node_log = node_log
@@ -421,7 +422,7 @@ class Run:
             self.handle(FrameReceived(peer, message))
         finally:
             self._sender = None
-        if isinstance(message, PeerStatus):
+        if isinstance(message, PeerStatus) or (self._has_owners and isinstance(message, UpdateBody)):
             self.backpressure.regulate()
         elif isinstance(message, Goodbye):
             self.stopped_nodes.add(peer.node)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from p2psgd.core.events import NodeStopping
+from p2psgd.core.events import HandOver, NodeStopping
 from p2psgd.core.replica import Replica
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ def leave_run(
     """
     run.trainer_changed(active=False)
     yield from _end_round(run.replica, now)
+    run.handle(HandOver())
+    yield from _cover(run.replica, now)
     lost = yield from _deliver_rest(run.replica, now, now() + timeout_s, expected)
     run.handle(NodeStopping(why))
     without = yield from run.checkpointer.finish(timeout_s)
@@ -65,6 +67,15 @@ def _end_round(replica: Replica, now: Now) -> Generator[float]:
         return
     done, deadline = ring.rounds.done, now() + replica.timing.failure_timeout_s
     while ring.running and ring.rounds.done == done and now() <= deadline:
+        yield DRAIN_POLL_S
+
+
+def _cover(replica: Replica, now: Now) -> Generator[float]:
+    """Wait, in mode `owners`, until updates cover what this node's trainer has contributed and all else is
+    sent, three failure timeouts at most: owners that are gone are found out meanwhile.
+    """
+    deadline = now() + 3 * replica.timing.failure_timeout_s
+    while replica.owners is not None and replica.owners.waits_to_leave and now() <= deadline:
         yield DRAIN_POLL_S
 
 

@@ -30,6 +30,7 @@ from p2psgd.observe.status import (
     NodeState,
     NodeStatus,
     OriginStatus,
+    OwnersStatus,
     PaceStatus,
     PeerState,
     PeerStatus,
@@ -108,6 +109,7 @@ def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> Nod
         http=vitals.http,
         **(_NO_RUN if replica is None else replica_parts(replica, vitals)),
         ring=ring,
+        owners=None if replica is None else owners_status(replica),
         events=vitals.events,
         bytes=TrafficStatus(
             sent=0 if mesh is None else mesh.bytes_sent, received=0 if mesh is None else mesh.bytes_received
@@ -247,6 +249,16 @@ def ring_status(replica: ReplicaView) -> RingStatus | None:
         waiting_for=ring.waiting_for,
         since_s=ring.since_s,
     )
+
+
+def owners_status(replica: ReplicaView) -> OwnersStatus | None:
+    """Return the part of mode `owners`; None in another mode."""
+    owners = replica.owners
+    if owners is None:
+        return None
+    fields = asdict(owners)
+    first, end = fields.pop("owned")
+    return OwnersStatus(first=first, end=end, **fields)
 
 
 # ----------------------------------------------------------------------------

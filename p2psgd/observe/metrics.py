@@ -58,7 +58,7 @@ class _NodeCollector(Collector):
 
 def node_metrics(status: NodeStatus) -> Iterator[Metric]:
     """Yield the families of one status; what is not known yet is left out, never guessed."""
-    for part in (_node, _training, _updates, _links, _replication, _ring, _log):
+    for part in (_node, _training, _updates, _links, _replication, _ring, _owners, _log):
         yield from (family for family in part(status) if family.samples)
 
 
@@ -190,6 +190,16 @@ def _ring(status: NodeStatus) -> Iterator[Metric]:
         yield _one("ring_running", "1 if a round is under way.", ring.running)
         yield _one("ring_waiting", "1 if a member is waited for.", bool(ring.waiting_for))
         yield _one("ring_since_seconds", "Since the last round or generation.", ring.since_s)
+
+
+def _owners(status: NodeStatus) -> Iterator[Metric]:
+    owners = status.owners
+    if owners is not None:
+        yield _one("owned_weights", "Weights that this node owns.", owners.end - owners.first)
+        yield _one("contributions_waiting", "Contributions that no update covers.", owners.waiting)
+        yield _one("contributions_waiting_bytes", "What they take.", owners.waiting_bytes)
+        yield _one("cover_lag_seconds", "Since the oldest of them was made.", owners.oldest_s)
+        yield _count("contributions_lost", "Contributions that were given up.", owners.lost)
 
 
 def _log(status: NodeStatus) -> Iterator[Metric]:

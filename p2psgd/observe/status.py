@@ -349,6 +349,20 @@ class RingStatus(Part):
         return bool(self.active and self.wait and (self.contributed or not self.running))
 
 
+class OwnersStatus(Part):
+    """The range that the node owns and its contributions, of a run in mode `owners`."""
+
+    rule: str = "?"
+    first: int = Field(0, description="the first weight that it owns")
+    end: int = Field(0, description="and the one after the last")
+    owners: int = 0
+    waiting: int = Field(0, description="contributions that no update of their owner covers")
+    waiting_bytes: int = 0
+    oldest_s: Tenths = Field(0.0, description="since the oldest of them was made")
+    slowest: str = Field("", description="the owner that has it")
+    lost: int = Field(0, description="contributions that were given up")
+
+
 class PeerStatus(Part):
     """A peer: a node that was linked, one that the list names, or a member that is not linked."""
 
@@ -461,6 +475,7 @@ class NodeStatus(Part):
     slow_links: Sequence[SlowLinkStatus] = ()
     counters: CountersStatus | None = None
     ring: RingStatus | None = None
+    owners: OwnersStatus | None = None
     events: EventsStatus | None = None
     latest_events: Sequence[EventStatus] = Field((), description="oldest first; only over HTTP")
     lines: Sequence[tuple[str, str, str]] = Field(

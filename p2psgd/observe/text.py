@@ -19,10 +19,12 @@ from rich.text import Text
 from p2psgd.base import formatting
 from p2psgd.base.formatting import counted, decimals, duration, grouped, printable, size
 from p2psgd.observe.status import (
+    NEWS_S,
     LogStatus,
     MemberStatus,
     NodeState,
     NodeStatus,
+    OwnersStatus,
     PaceStatus,
     PeerState,
     PeerStatus,
@@ -103,6 +105,7 @@ def _lines(status: NodeStatus, rates: Rates | None) -> Iterator[Line]:
     steps = describe_steps([status.trainer])
     yield Line("steps", f"{grouped(steps['steps'])}, each {steps_words(steps)}" if steps else "")
     yield from ring_lines(status.ring)
+    yield from owners_lines(status.owners)
     yield Line("updates", _updates(status))
     yield Line("traffic", _traffic(status))
     yield Line("log", "" if status.dense else log_words(status.log))
@@ -443,6 +446,23 @@ def ring_lines(ring: RingStatus | None) -> Iterator[Line]:
     )
     yield Line("ring", _order(ring))
     yield Line("ring", ring.wait, Grade.WARN)
+
+
+def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:
+    """Yield the lines of what one node owns and has contributed; none in another mode than `owners`."""
+    if owners is None:
+        return
+    own = f"weights {grouped(owners.first)} to {grouped(owners.end - 1)}"
+    own = own if owners.end > owners.first else "nothing"
+    yield Line("owns", f"{own}, one of {counted(owners.owners, 'owner')}, rule {owners.rule}")
+    waits = f"{counted(owners.waiting, 'contribution')} not covered, {size(owners.waiting_bytes)}"
+    grade = Grade.NONE
+    if owners.waiting and owners.oldest_s >= NEWS_S:
+        waits += f", the oldest by {owners.slowest} for {duration(owners.oldest_s)}"
+        grade = Grade.WARN
+    yield Line("gave", waits, grade)
+    if owners.lost:
+        yield Line("gave", f"{counted(owners.lost, 'contribution')} given up", Grade.WARN)
 
 
 def ring_words(statuses: Sequence[NodeStatus]) -> str:

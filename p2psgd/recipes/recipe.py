@@ -50,13 +50,15 @@ class RunTable(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     two_nodes: Literal["stall", "lower-id"] = "stall"
-    mode: Literal["async", "ring"] = "async"
+    mode: Literal["async", "owners", "ring"] = "async"
     payload: Literal["sparse", "dense", "dense-float16"] | None = None
 
     @property
     def trains(self) -> Mode:
         """Return mode and payload as one; a ring's payload is sparse unless it is given."""
-        return Mode(self.payload or "sparse") if self.mode == "ring" else Mode()
+        if self.mode == "ring":
+            return Mode(self.payload or "sparse")
+        return Mode(owners=self.mode == "owners")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +128,8 @@ class Recipe(BaseModel):
     run: RunTable = Field(
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
-        '"lower-id" (the one with the lower node id goes on), mode = "async" or "ring", and of a ring '
-        'payload = "sparse", "dense" or "dense-float16"',
+        '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", and of a '
+        'ring payload = "sparse", "dense" or "dense-float16"',
     )
 
     _mode_told: bool = PrivateAttr(default=False)

@@ -22,12 +22,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.core.frontier import Origin
+from p2psgd.core.owners.covers import Covers
 from p2psgd.core.run_spec import RunSpec, check_limits
 from p2psgd.core.update_log import Tail, UnreadableTailError
 from p2psgd.ipc.tensor_table import TENSORS_MAX
 from p2psgd.storage.files import replacing
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX, FrameType, link_limits
+from p2psgd.wire.frames import COVER_BYTES_MAX, PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
 from p2psgd.wire.messages import Sequence as SequenceNumber
 from p2psgd.wire.reject import PeerError
@@ -115,7 +116,8 @@ def _known_format(number: int) -> int:
 class CheckpointMeta(BaseModel):
     """The description of a checkpoint: everything but its arrays. `origin` is the incarnation that wrote it;
     `rows` are the frontier of its coordinates and `digest` their digest; `written_at` is Unix time; `rounds`
-    counts the complete rounds of a sparse ring, and is absent if there were none.
+    counts the complete rounds of a sparse ring, and `owners` the bytes of each owner's cover; both are absent
+    if there were none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -137,6 +139,9 @@ class CheckpointMeta(BaseModel):
     tail_bytes: Size
     written_at: Annotated[float, Field(ge=0, lt=2**37)]  # until the year 6325
     rounds: Annotated[int, Field(ge=0, le=ROUND_MAX)] = 0
+    owners: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=COVER_BYTES_MAX)], ...], Field(max_length=ORIGINS_MAX)
+    ] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> CheckpointMeta:
@@ -145,6 +150,8 @@ class CheckpointMeta(BaseModel):
             raise ValueError("the run described does not have the fingerprint given")
         if any(before[:2] >= after[:2] for before, after in itertools.pairwise(self.rows)):
             raise ValueError("the frontier's rows are not in ascending order")
+        if self.owners and not self.spec.owners:
+            raise ValueError("it has covers of owners, and the ranges of its run have none")
         if self.trainer is not None:
             if self.trainer.sequence > self.applied(self.origin):
                 raise ValueError("the trainer's state is ahead of the frontier")
@@ -196,6 +203,8 @@ class CheckpointMeta(BaseModel):
         if self.trainer is not None:
             parts.append(Part("residual", "F32", (self.spec.weights,)))
             parts += [Part(f"trainer/{name}", dtype, shape) for name, dtype, shape in self.trainer.arrays]
+        if self.owners:
+            parts.append(Part("covers", "U8", (sum(self.owners),)))
         parts.append(Part("tail", "U8", (self.tail_bytes,)))
         return sorted(parts, key=lambda part: -np.dtype(DTYPES[part.dtype]).itemsize)
 
@@ -282,8 +291,9 @@ def _header_of(frame: bytes, weights: int) -> UpdateHeader | None:
 # A checkpoint: all that a node needs to go on after a restart, as one safetensors file.
 #
 # Tensors: `coordinates/NAME` int32 for each tensor of the run, `shard_counts` int32 (2, shards) if it counts
-# shards, `tail` uint8 (UPDATE frames as on the wire), and if a trainer was attached `residual` float32 (P,)
-# and `trainer/NAME` for what its script keeps. The metadata has two keys: `p2psgd`, the description
+# shards, `covers` uint8 (bodies of SNAPSHOT_COVER frames) if weights have owners, `tail` uint8 (UPDATE frames
+# as on the wire), and if a trainer was attached `residual` float32 (P,) and `trainer/NAME` for what its
+# script keeps. The metadata has two keys: `p2psgd`, the description
 # (CheckpointMeta) as JSON, and `sha256`, the hash of the whole file with zeros in the place of its own
 # digits. Read with any safetensors reader; written here, so that nothing is copied to be written and an error
 # of the disk keeps its number.
@@ -313,7 +323,8 @@ class TrainerCheckpoint:
 class Checkpoint:
     """A node's state: `coordinates` int32 (C,) at the frontier `rows`, with `digest`; `tail` are UPDATE
     frames. `origin` is the incarnation that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
-    complete. `warning` says what of it could not be read, empty if all was.
+    complete; `covers` are the packed Covers of owners. `warning` says what of it could not be read, empty if
+    all was.
     """
 
     spec: RunSpec
@@ -325,6 +336,7 @@ class Checkpoint:
     trainer: TrainerCheckpoint | None
     written_at: float
     rounds: int = 0
+    covers: list[bytes] = field(default_factory=list)
     warning: str = ""
 
     @property
@@ -358,6 +370,7 @@ class Checkpoint:
                 tail_bytes=self.tail_bytes,
                 written_at=self.written_at,
                 rounds=self.rounds,
+                owners=tuple(map(len, self.covers)),
             )
         except ValidationError as error:
             raise CheckpointError(f"this cannot be kept in a checkpoint: {_fault(error)}") from None
@@ -422,10 +435,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
         trainer=trainer,
         written_at=meta.written_at,
         rounds=meta.rounds,
+        covers=_split(arrays["covers"].tobytes(), meta.owners) if meta.owners else [],
         warning=f"its tail is damaged, {len(tail)} updates of it can be used: {fault}" if fault else "",
     )
     _check(found)
     return found
+
+
+def _split(packed: bytes, sizes: Iterable[int]) -> list[bytes]:
+    ends = list(itertools.accumulate(sizes, initial=0))
+    return [packed[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def is_finite(residual: NDArray[np.float32]) -> bool:
@@ -450,6 +469,8 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
             frames = _whole(checkpoint.tail, meta.spec.coordinates)
             while piece := b"".join(islice(frames, FRAMES_AT_A_TIME)):
                 yield memoryview(piece)
+        elif kind == "covers":
+            yield memoryview(b"".join(checkpoint.covers))
         elif kind in ("coordinates", SHARD_COUNTS):
             yield _bytes_of(checkpoint.coordinates[place : place + math.prod(shape)])
             place += math.prod(shape)
@@ -535,6 +556,12 @@ def _check(found: Checkpoint) -> None:
         raise CheckpointError(f"a coordinate of it is beyond {codec.COORDINATE_MAX}")
     if found.trainer is not None and not is_finite(found.trainer.residual):
         raise CheckpointError("its residual is not finite")
+    try:
+        owners = set(Covers(found.covers).owners)
+    except PeerError as error:
+        raise CheckpointError(f"its covers are not valid: {error}") from None
+    if owners - {Origin(row.node, row.incarnation) for row in found.rows}:
+        raise CheckpointError("it has the cover of an owner of which it has no update")
 
 
 def _fault(error: ValidationError) -> str:

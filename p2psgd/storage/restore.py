@@ -19,9 +19,8 @@ from p2psgd.storage.checkpoint import Checkpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.files import sync_folder
 from p2psgd.storage.update_wal import WalError, another_run, own_paths, read_own
-from p2psgd.wire import codec
 from p2psgd.wire.frames import PREFIX
-from p2psgd.wire.update import UpdateHeader, parse_update
+from p2psgd.wire.update import UpdateHeader, decode_update, parse_update
 
 _ABANDONED: Final = re.compile(r"abandoned-([0-9]{1,9})")
 
@@ -136,14 +135,14 @@ def _take_back(checkpoint: Checkpoint, sent: Mapping[tuple[Origin, int], bytes])
     sent twice. The residual never crosses zero: what was sent beyond it came from mini-batches whose work is
     not undone.
     """
-    if checkpoint.trainer is None:
+    if checkpoint.trainer is None or checkpoint.spec.owners:  # whose own updates are what others contributed
         return
     meta, spec = checkpoint.describe(), checkpoint.spec
     for origin, sequence in sorted(sent):
         if not meta.covers(origin, sequence):
             body = memoryview(sent[origin, sequence])[PREFIX.size :]
             header, payload = parse_update(body, spec.coordinates)
-            words = codec.decode(payload, header.count, spec.coordinates)
+            words = decode_update(header, payload, spec.coordinates)
             of_weights = words[: words.searchsorted(spec.weights << 1)]  # shard counts have no residual
             _shrink(checkpoint.trainer.residual, of_weights, header.magnitude * spec.quantum)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import struct
 import threading
 import time
@@ -32,7 +33,7 @@ from p2psgd.wire.frames import (
 )
 from p2psgd.wire.messages import unpack_map
 from p2psgd.wire.reject import PeerError
-from p2psgd.wire.update import ENCODING_RICE, UpdateHeader, parse_update
+from p2psgd.wire.update import ENCODING_COVERED, ENCODING_RICE, UpdateHeader, decode_update, parse_update
 
 # ----------------------------------------------------------------------------
 # One file: the run that it belongs to, then UPDATE frames exactly as on the wire.
@@ -128,8 +129,10 @@ def read_bodies(file: io.BufferedIOBase, coordinates: int) -> Iterator[bytes | b
 OWN_PREFIX: Final = "own-"
 OWN_SUFFIX: Final = ".rec"
 SEARCH_BYTES_MAX: Final = 64 * 1024**2  # behind a damaged place, for a whole update: many of the largest
-_MARK: Final = bytes([ENCODING_RICE]) + bytes(7)  # in each update's header, before its checksum
-_MARK_PLACE: Final = PREFIX.size + UPDATE_HEADER_BYTES - 4 - len(_MARK)
+_MARK: Final = re.compile(
+    bytes([ord("["), ENCODING_RICE, ENCODING_COVERED, ord("]")]) + rb"\x00{7}"
+)  # in each update's header, before its checksum
+_MARK_PLACE: Final = PREFIX.size + UPDATE_HEADER_BYTES - 4 - 8
 
 
 def own_path(folder: Path, number: int) -> Path:
@@ -160,7 +163,7 @@ def read_own(path: Path, spec: RunSpec) -> Iterator[tuple[UpdateHeader, bytes]]:
                 place = file.tell()
                 for body in read_bodies(file, spec.coordinates):
                     header, payload = parse_update(body, spec.coordinates)
-                    codec.decode(payload, header.count, spec.coordinates)
+                    decode_update(header, payload, spec.coordinates)
                     yield header, pack_frame(FrameType.UPDATE, bytes(body))
                     read, place = read + 1, place + PREFIX.size + len(body)
             except (WalError, PeerError):
@@ -192,13 +195,11 @@ def another_run(path: Path, other: RunSpec | WalHeader, spec: RunSpec) -> UsageE
 
 def _holds_update(data: bytes, weights: int) -> bool:
     """Return whether a whole update begins somewhere behind the first byte."""
-    at = data.find(_MARK, _MARK_PLACE + 1)
-    while at >= 0:
-        start = at - _MARK_PLACE
+    for mark in _MARK.finditer(data, _MARK_PLACE + 1):
+        start = mark.start() - _MARK_PLACE
         length, kind = PREFIX.unpack_from(data, start)
         if kind == FrameType.UPDATE and is_whole(data[start : start + PREFIX.size + length], weights):
             return True
-        at = data.find(_MARK, at + 1)
     return False
 
 

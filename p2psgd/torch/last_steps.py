@@ -16,6 +16,8 @@ SILENCE_UNLINKED_S: Final = 5.0
 GAPS_OF_SILENCE: Final = 2
 TURN_S: Final = 0.5  # from one look at that to the next
 SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
+SETTLED_S: Final = 0.3
+SETTLING_S: Final = 5.0
 
 
 def wait_for_last_steps(
@@ -61,6 +63,13 @@ def wait_for_last_steps(
         if said:
             link.report(waits="")
     return True
+
+
+def settle(link: Link, follow: Callable[[], object]) -> None:
+    """Call `follow` until nothing has come for SETTLED_S, SETTLING_S at most."""
+    end = time.monotonic() + SETTLING_S
+    while link.wait(SETTLED_S) and not link.stopping and time.monotonic() < end:
+        follow()
 
 
 def silence_limit_s(link: Link, peers: Iterable[int]) -> float:

@@ -20,7 +20,7 @@ from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.epochs import Epochs, NodeSampler
 from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
 from p2psgd.torch.horizon import Horizon, Pace
-from p2psgd.torch.last_steps import WAIT_S, wait_for_last_steps
+from p2psgd.torch.last_steps import WAIT_S, settle, wait_for_last_steps
 from p2psgd.torch.masters import Masters
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy
@@ -394,7 +394,10 @@ class ModelLink:
         self._waited_at = self.steps  # once is enough
         if link.mode.ring:
             return True
-        return wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
+        heard = wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
+        if link.mode.owners:  # a peer's last step is in updates of several owners: not all may have come
+            settle(link, self._follow)
+        return heard
 
     def close(self, finished: bool = True, *, wait_s: float = WAIT_S) -> None:
         """End the training; the model gets the weights of the replica, which all nodes share, and the

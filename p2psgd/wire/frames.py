@@ -19,7 +19,7 @@ from p2psgd.wire.reject import PeerError, RejectCode
 
 
 class FrameType(enum.IntEnum):
-    """The type of a frame, a number on the wire; APPEND ONLY. 23 was never in a release and is free."""
+    """The type of a frame, a number on the wire; APPEND ONLY."""
 
     HELLO = 1
     WELCOME = 2
@@ -43,13 +43,18 @@ class FrameType(enum.IntEnum):
     RING_UPDATE = 20
     RING_BUCKET = 21
     RING_CHUNK = 22
+    CONTRIBUTION = 23
     PEERS = 24
+    SNAPSHOT_COVER = 25
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
 Body = bytes | bytearray | memoryview  # of a frame; a memoryview is good until more is received
 PREFIX: Final = struct.Struct("<IB")
 UPDATE_HEADER_BYTES: Final = 64
+ORIGINS_MAX: Final = 1024  # origins a run may see
+COVER_BYTES_MAX: Final = 32 * 1024  # of an owner's update, or in a snapshot: 1,024 contributors
+CONTRIBUTION_HEADER_BYTES: Final = 24
 SMALL_BYTES_MAX: Final = 4 * 1024  # what has no table; before a peer is known it gets no more of our memory
 VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidden nodes
 TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
@@ -72,7 +77,8 @@ def link_limits(weights: int) -> dict[FrameType, int]:
     """Return the largest body in bytes of each type that a linked peer may send in a run of `weights`
     weights.
     """
-    update = UPDATE_HEADER_BYTES + codec.payload_bytes_max(codec.indices_max(weights))
+    payload = codec.payload_bytes_max(codec.indices_max(weights))
+    update = UPDATE_HEADER_BYTES + COVER_BYTES_MAX + payload
     larger = {
         FrameType.UPDATE: update,
         FrameType.STATUS: TABLE_BYTES_MAX,
@@ -80,10 +86,12 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.ACCEPT: VIEW_BYTES_MAX,
         FrameType.VIEW: VIEW_BYTES_MAX,
         FrameType.SNAPSHOT_META: TABLE_BYTES_MAX,
+        FrameType.SNAPSHOT_COVER: COVER_BYTES_MAX,
         FrameType.SNAPSHOT_CHUNK: CHUNK_BYTES_MAX,
         FrameType.SNAPSHOT_TAIL: update,
-        FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + update,
+        FrameType.RING_UPDATE: RING_HEADER_BYTES_MAX + UPDATE_HEADER_BYTES + payload,
         FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
+        FrameType.CONTRIBUTION: CONTRIBUTION_HEADER_BYTES + payload,
         FrameType.PEERS: PEERS_BYTES_MAX,
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}

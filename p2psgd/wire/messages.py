@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from p2psgd.wire.frames import Body, FrameType, pack_frame
+from p2psgd.wire.frames import ORIGINS_MAX, Body, FrameType, pack_frame
 from p2psgd.wire.reject import PeerError, RejectCode, rejection
 from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
 
@@ -69,7 +69,6 @@ __all__ = [
 # bytes.
 
 
-ORIGINS_MAX: Final = 1024  # origins a run may see
 MEMBERS_MAX: Final = 1024  # members of a view, and as many forbidden nodes
 U64_MAX: Final = 2**64 - 1
 

@@ -1,6 +1,7 @@
 """The mode of a run: how its nodes train together, as one word of its specification.
 
-"async": no node waits for another. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
+"async": no node waits for another. "owners": nor there, and each node adds up what all others contribute to
+its own range of the weights. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
 step; the last sends float16 and adds in float32. Another payload is another word here.
 """
 
@@ -14,13 +15,15 @@ PAYLOADS: Final = ("sparse", "dense", "dense-float16")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A mode of training: `payload` is empty in asynchronous mode, else one of PAYLOADS.
+    """A mode of training: `payload` is one of PAYLOADS in rounds, else empty; `owners`: ranges of the weights
+    have owners.
 
     `ring`: in rounds. `dense`: in rounds that sum float32 arrays: the weights are float32 numbers, not
     multiples of a quantum. `half`: sums travel as float16. These three follow from the payload.
     """
 
     payload: str = ""
+    owners: bool = False
     ring: bool = field(init=False, repr=False, compare=False)
     dense: bool = field(init=False, repr=False, compare=False)
     half: bool = field(init=False, repr=False, compare=False)
@@ -33,11 +36,12 @@ class Mode:
     @property
     def word(self) -> str:
         """Return the mode as it stands in the run's specification."""
-        return f"ring-{self.payload}" if self.ring else "async"
+        return f"ring-{self.payload}" if self.ring else "owners" if self.owners else "async"
 
 
 ASYNC: Final = Mode()
-_MODES: Final = {mode.word: mode for mode in (ASYNC, *map(Mode, PAYLOADS))}
+OWNERS: Final = Mode(owners=True)
+_MODES: Final = {mode.word: mode for mode in (ASYNC, OWNERS, *map(Mode, PAYLOADS))}
 
 
 def parse_mode(word: str) -> Mode:

@@ -61,6 +61,8 @@ class RejectCode(enum.IntEnum):
     RING = 34, "ring", "a frame of a ring cannot be"
     SILENT = 35, "silent", "nothing was heard for too long"
     SLOW = 36, "slow", "a snapshot made no progress for too long"
+    CONTRIBUTION = 37, "contribution", "a contribution to an owner cannot be"
+    COVER = 38, "cover", "what an owner's update takes into account cannot be"
 
 
 _CODES: Final = {int(code): code for code in RejectCode}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.wire import codec
+from p2psgd.wire.cover import CoverRow, pack_cover, unpack_cover
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError, RejectCode
@@ -23,6 +24,7 @@ from p2psgd.wire.reject import PeerError, RejectCode
 
 
 ENCODING_RICE: Final = 1  # both forms of SPEC.md, section 7; APPEND ONLY
+ENCODING_COVERED: Final = 2  # the same after a cover, in runs whose ranges have owners
 _CHECKED: Final = struct.Struct(
     "<QQQQQIIIB7s"
 )  # the first 60 bytes, which the checksum covers with the payload
@@ -39,6 +41,9 @@ class UpdateHeader:
     update, `steps` the origin's count of training steps when it was made (news for people and
     schedules, never a decision about replication), `magnitude` the size of the change in quanta, `count` the
     number of weights changed.
+
+    Of an owner's update `cover` says which contributions are taken into account by it and those before it,
+    and the payload's indices are counted from `base`; else it is None, and `base` 0.
     """
 
     node: int
@@ -48,10 +53,16 @@ class UpdateHeader:
     steps: int
     magnitude: int
     count: int
+    base: int = 0
+    cover: tuple[CoverRow, ...] | None = None
 
 
 def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
-    """Build the body of an UPDATE frame."""
+    """Build the body of an UPDATE frame; the payload holds indices counted from the header's base."""
+    encoding = ENCODING_RICE
+    if header.cover is not None:
+        encoding = ENCODING_COVERED
+        payload = pack_cover(header.base, header.cover) + payload
     checked = _CHECKED.pack(
         header.node,
         header.incarnation,
@@ -61,16 +72,19 @@ def pack_update(header: UpdateHeader, payload: bytes) -> bytes:
         header.magnitude,
         header.count,
         len(payload),
-        ENCODING_RICE,
+        encoding,
         _ZERO,
     )
     checksum = codec.continue_crc32c(payload, codec.continue_crc32c(checked, 0))
     return b"".join((checked, _CHECKSUM.pack(checksum), payload))
 
 
-def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[UpdateHeader, memoryview]:
+def parse_update(
+    body: bytes | bytearray | memoryview, weights: int, *, owners: bool | None = None
+) -> tuple[UpdateHeader, memoryview]:
     """Parse header and payload of an UPDATE body for a replica of `weights` weights; PeerError if anything
-    but the payload is wrong.
+    but the payload is wrong. `owners`: whether the run's ranges have owners, so that updates have covers;
+    None where that was checked before.
 
     `codec.decode` checks the payload itself, and the digest is checked by callers that know the origin's
     digest before.
@@ -91,20 +105,57 @@ def parse_update(body: bytes | bytearray | memoryview, weights: int) -> tuple[Up
     (checksum,) = _CHECKSUM.unpack_from(view, _CHECKED.size)
     if codec.continue_crc32c(payload, codec.continue_crc32c(view[: _CHECKED.size], 0)) != checksum:
         raise PeerError(RejectCode.CHECKSUM, "the update's checksum does not match its bytes")
-    if encoding != ENCODING_RICE or zero != _ZERO:
+    if encoding not in (ENCODING_RICE, ENCODING_COVERED) or zero != _ZERO:
         raise PeerError(
             RejectCode.ENCODING,
             f"encoding {encoding} of an update is not known, or its reserved bytes are not zero",
         )
+    if owners is not None and (encoding == ENCODING_COVERED) != owners:
+        has, have = ("no cover", "have") if owners else ("a cover", "do not have")
+        raise PeerError(RejectCode.ENCODING, f"an update has {has}, and the ranges of the run {have} owners")
     if sequence == 0:
         raise PeerError(RejectCode.SEQUENCE, "an update's sequence number is 0, they start at 1")
     if not 1 <= magnitude <= codec.MAGNITUDE_MAX:
         raise PeerError(
             RejectCode.MAGNITUDE, f"magnitude {magnitude} is not within 1 to {codec.MAGNITUDE_MAX} quanta"
         )
-    if not 1 <= count <= codec.indices_max(weights):
-        raise PeerError(RejectCode.COUNT, f"{count} indices, allowed are 1 to {codec.indices_max(weights)}")
-    return UpdateHeader(node, incarnation, sequence, digest, steps, magnitude, count), payload
+    least = int(encoding == ENCODING_RICE)  # one that is only a cover changes nothing
+    if not least <= count <= codec.indices_max(weights):
+        words = f"{count} indices, allowed are {least} to {codec.indices_max(weights)}"
+        raise PeerError(RejectCode.COUNT, words)
+    header = UpdateHeader(node, incarnation, sequence, digest, steps, magnitude, count)
+    if encoding == ENCODING_COVERED:
+        payload = _parse_cover(header, payload, weights)
+    return header, payload
+
+
+def _parse_cover(header: UpdateHeader, payload: memoryview, weights: int) -> memoryview:
+    """Set the header's base and cover; return what follows."""
+    base, cover, rest = unpack_cover(payload)
+    only_cover = base == 0 and header.magnitude == 1 and not rest
+    if not 0 <= base < weights or not (header.count or only_cover):
+        words = f"an owner's update from weight {base} of {weights} on, with {header.count} indices"
+        raise PeerError(RejectCode.PAYLOAD, words)
+    header.base, header.cover = base, cover
+    return rest
+
+
+def without_cover(header: UpdateHeader, body: bytes | bytearray) -> bytes:
+    """Return the body of an owner's update without its cover, which is of no use to a trainer."""
+    payload = unpack_cover(memoryview(body)[UPDATE_HEADER_BYTES:])[2]
+    return pack_update(replace(header, cover=()), bytes(payload))
+
+
+def decode_update(header: UpdateHeader, payload: bytes | memoryview, weights: int) -> NDArray[np.uint32]:
+    """Return the words uint32 (count,) of an update whose header was parsed; PeerError unless the payload is
+    whole.
+    """
+    if not header.count:
+        return np.empty(0, np.uint32)
+    words = codec.decode(payload, header.count, weights - header.base)
+    if header.base:
+        words += np.uint32(header.base << 1)
+    return words
 
 
 # ----------------------------------------------------------------------------

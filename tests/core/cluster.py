@@ -288,8 +288,8 @@ class Cluster:
         saved = self.checkpoints[number]
         if saved is None:
             return None
-        tail = list(saved.tail)
-        return Restored(saved.coordinates.copy(), saved.rows, saved.digest, tail, [], saved.rounds)
+        tail, copy = list(saved.tail), saved.coordinates.copy()
+        return Restored(copy, saved.rows, saved.digest, tail, [], saved.rounds, saved.covers)
 
     def deliver(self, source: int, target: int) -> bool:
         """Pass one frame on; False if there is none."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from p2psgd.core.events import (
+    ContributionBody,
     PeerMessage,
     PeerStatus,
     RingChunk,
     RingUpdate,
     SnapshotChunk,
+    SnapshotCover,
     SnapshotStart,
     SnapshotTail,
     UpdateBody,
@@ -117,6 +119,8 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
 ]
 BODIES = {
     FrameType.UPDATE: UpdateBody,
+    FrameType.CONTRIBUTION: ContributionBody,
+    FrameType.SNAPSHOT_COVER: SnapshotCover,
     FrameType.SNAPSHOT_CHUNK: SnapshotChunk,
     FrameType.SNAPSHOT_TAIL: SnapshotTail,
     FrameType.RING_UPDATE: RingUpdate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_peer_that_has_more_of_our_updates_than_we_made_is_dropped(clusters: C
 
 
 def corrupt(header: UpdateHeader, payload: bytes, what: str) -> bytes:
-    changes: dict[str, dict[str, int]] = {
+    changes: dict[str, dict[str, Any]] = {
         "digest": {"digest": header.digest ^ 1},
         "magnitude": {"magnitude": 0},
         "large magnitude": {"magnitude": codec.MAGNITUDE_MAX + 1},
@@ -78,6 +79,8 @@ def corrupt(header: UpdateHeader, payload: bytes, what: str) -> bytes:
             return pack_update(header, payload)[:-1]
         case "header":
             return bytes(10)
+        case "cover":
+            return pack_update(dataclasses.replace(header, cover=()), payload)
         case "index":
             return pack_update(header, codec.encode(make_words([3, 9, WEIGHTS]), WEIGHTS + 1))
         case _:
@@ -98,6 +101,7 @@ BAD = {
     "header": "update length",
     "index": "payload",
     "own": "identity",
+    "cover": "encoding",
 }
 
 

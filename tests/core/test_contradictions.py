@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from p2psgd.core.effects import Drop
 from p2psgd.core.events import CheckpointDue, Resumed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.replica import Replica
-from p2psgd.core.snapshot_install import Adoption, Place, SnapshotIntake, contradicted_by
+from p2psgd.core.snapshot_install import Adoption, ContradictionError, Place, SnapshotIntake, contradicted_by
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX
+from p2psgd.wire.cover import NEW, NUMBER_MAX, CoverRow, pack_table
+from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.reject import RejectCode
-from p2psgd.wire.update import pack_update, parse_update
+from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 from tests.core.cluster import Cluster, own_update
 from tests.core.test_snapshots import deliver_until, fall_behind
 
@@ -160,6 +163,38 @@ def test_it_changes_nothing_its_donor_is_avoided_and_another_gives(clusters: Clu
     assert [replica.counters.snapshots_given for replica in cluster.alive()] == [1, 1, 0]
     assert len(cluster.drops) == 1
     cluster.assert_converged()
+
+
+def test_a_snapshot_whose_cover_does_not_lead_to_an_update_here_is_not_installed(clusters: Clusters) -> None:
+    """It covers more of a contributor that the updates before have named, and by the snapshot none has."""
+    replica = clusters(1, mode="owners").replica(0)
+    state, owner = replica.state, Origin(2, 1)
+    cover: tuple[CoverRow, ...]
+    for sequence, cover in ((1, (CoverRow(NEW, 1, 3, 1),)), (2, (CoverRow(0, 5),))):
+        header = UpdateHeader(*owner, sequence, 0, 1, 1, 0, cover=cover)
+        frame = pack_frame(FrameType.UPDATE, pack_update(header, b""))
+        state.apply(owner, header, np.empty(0, np.uint32), frame)
+    before = state.lattice.coordinates.tobytes()
+    for covers in ([], [pack_table(owner, [(Origin(3, 1), NUMBER_MAX)])]):
+        intake = SnapshotIntake(
+            state.spec.coordinates,
+            state.spec.key,
+            [FrontierRow(*owner, 1, 0)],
+            state.lattice.digest,
+            log=UpdateLog(budget_bytes=1000),
+            tail_bytes_max=1000,
+            owners=True,
+        )
+        for table in covers:
+            intake.cover(table)
+        intake.chunk(state.lattice.coordinates.tobytes())
+        intake.end(0)
+        assert contradicted_by(state, intake) is None
+        with pytest.raises(ContradictionError) as caught:
+            Adoption(state, intake).turn()
+        assert (caught.value.place, caught.value.what) == ((owner, 2), "cover")
+    assert state.lattice.coordinates.tobytes() == before
+    assert dict(state.covers.numbers(owner)) == {Origin(3, 1): 6}
 
 
 def test_a_checkpoint_of_a_frontier_that_is_wrong_does_not_have_its_digest(clusters: Clusters) -> None:

@@ -13,6 +13,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.snapshot_install import SnapshotIntake
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from p2psgd.wire import codec
+from p2psgd.wire.cover import pack_table
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.reject import PeerError, RejectCode
@@ -36,9 +37,16 @@ class Donor:
     def tail(self, *entries: tuple[Origin, int]) -> list[bytes]:
         return [self.bodies[entry] for entry in entries]
 
-    def intake(self, *, tail_bytes_max: int = PLENTY) -> SnapshotIntake:
-        log = UpdateLog(budget_bytes=PLENTY)
-        return SnapshotIntake(WEIGHTS, KEY, self.rows, self.digest, log=log, tail_bytes_max=tail_bytes_max)
+    def intake(self, *, tail_bytes_max: int = PLENTY, owners: bool = False) -> SnapshotIntake:
+        return SnapshotIntake(
+            WEIGHTS,
+            KEY,
+            self.rows,
+            self.digest,
+            log=UpdateLog(budget_bytes=PLENTY),
+            tail_bytes_max=tail_bytes_max,
+            owners=owners,
+        )
 
     def chunks(self, bytes_each: int = 4096) -> list[bytes]:
         data = self.coordinates.astype("<i4").tobytes()
@@ -273,6 +281,39 @@ def test_a_flipped_bit_anywhere_is_refused(data: st.DataObject) -> None:
     parts[which] = bytes(flipped)
     chunks = len(donor.chunks())
     refusal(lambda: take(donor.intake(), parts[:chunks], parts[chunks:]))
+
+
+def test_covers_come_before_the_end_one_for_each_owner() -> None:
+    donor = make_donor()
+    intake = donor.intake(owners=True)
+    intake.cover(pack_table(A, [(B, 3)]))
+    intake.cover(pack_table(B, [(A, 7), (Origin(3, 1), 1)]))
+    take(intake, donor.chunks(), [])
+    assert dict(intake.covers.numbers(A)) == {B: 3}
+    assert dict(intake.covers.numbers(B)) == {A: 7, Origin(3, 1): 1}
+
+
+def test_a_cover_that_cannot_be_is_refused() -> None:
+    intake = make_donor().intake(owners=True)
+    intake.cover(pack_table(A, [(B, 3)]))
+    with pytest.raises(PeerError, match="the cover of owner 0000000000000001 came twice"):
+        intake.cover(pack_table(A, [(B, 4)]))
+    with pytest.raises(PeerError, match="a table of 23 bytes is not whole"):
+        intake.cover(bytes(23))
+    words = "it has the cover of an owner of which it has no update"
+    assert refusal(lambda: intake.cover(pack_table(Origin(1, 6), [(B, 3)]))) == words
+    words = "it has the cover of an owner, in a run whose ranges have none"
+    assert refusal(lambda: make_donor().intake().cover(pack_table(A, [(B, 3)]))) == words
+
+
+def test_an_update_of_the_tail_has_a_cover_just_where_ranges_have_owners() -> None:
+    donor = make_donor()
+    covered = pack_update(UpdateHeader(*A, 6, donor.rows[0].digest, 6, 1, 0, cover=()), b"")
+    words = refusal(lambda: take(donor.intake(), donor.chunks(), [covered]))
+    assert words == "frame 1 of its log: an update has a cover, and the ranges of the run do not have owners"
+    words = refusal(lambda: take(donor.intake(owners=True), donor.chunks(), donor.tail((A, 6))))
+    assert words == "frame 1 of its log: an update has no cover, and the ranges of the run have owners"
+    take(donor.intake(owners=True), donor.chunks(), [covered])
 
 
 def test_bits_of_float32_weights_have_no_magnitude() -> None:

@@ -77,9 +77,16 @@ def make_words(indices: NDArray[Any], negative: NDArray[Any]) -> NDArray[np.uint
     return words
 
 
-def make_update(words: NDArray[np.uint32], weights: int, **header: int) -> bytes:
+def make_update(words: NDArray[np.uint32], weights: int, **header: Any) -> bytes:
     """The body of a peer's UPDATE frame."""
-    fields = {"node": 7, "incarnation": 1, "sequence": 1, "digest": 0, "steps": 1, "magnitude": 1}
+    fields: dict[str, Any] = {
+        "node": 7,
+        "incarnation": 1,
+        "sequence": 1,
+        "digest": 0,
+        "steps": 1,
+        "magnitude": 1,
+    }
     return pack_update(UpdateHeader(**{**fields, **header}, count=len(words)), codec.encode(words, weights))
 
 
@@ -159,6 +166,12 @@ class NumpyHost:
 
     def replica_digest(self) -> int:
         return codec.digest_coordinates(self.coordinates, DIGEST_KEY)
+
+    def trainer_weights(self) -> NDArray[np.int32]:
+        return self.coordinates
+
+    def trainer_digest(self) -> int:
+        return self.replica_digest()
 
     def digest_key(self) -> int:
         return DIGEST_KEY

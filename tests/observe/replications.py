@@ -47,6 +47,7 @@ def replica_view(**changes: Any) -> ReplicaView:
         "scrub": ScrubView(count=9, quarantines=0, running=False, clean=True, age_s=12.0),
         "snapshots": (),
         "ring": None,
+        "owners": None,
         "counters": Counters(),
         "tally": Tally(),
     }

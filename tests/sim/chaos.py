@@ -27,6 +27,7 @@ from tests.sim.faults import (
     Partition,
     Pause,
     PowerCut,
+    PublishAmbush,
     Removal,
     Reset,
     SlowLink,
@@ -41,6 +42,7 @@ from tests.sim.places import place_of
 
 TRICKLE_BYTES_PER_S: Final = 1.0  # reaches the deaf
 STAGGER_S: Final = 0.3  # between two nodes that come back after a power cut
+PUBLISHED_S: Final = 0.3  # from an owner's last publication to its death: it arrives where it can
 
 
 class World(Protocol):
@@ -72,6 +74,8 @@ class Chaos:
         self._stops: dict[int, float] = {}  # for how long a node that is stopping will be down
         self._ambushes: list[CrashInSnapshot] = []
         self._begin_ambushes: list[BeginAmbush] = []
+        self._publish_ambushes: list[PublishAmbush] = []
+        self._hidden: dict[PublishAmbush, list[Line]] = {}  # between a witness and all others
         for fault in faults:
             match fault:
                 case Unlinked():
@@ -100,6 +104,8 @@ class Chaos:
                 self._ambushes.append(fault)
             case BeginAmbush():
                 self._begin_ambushes.append(fault)
+            case PublishAmbush():
+                self._publish_ambushes.append(fault)
             case TrainerAway() | TrainerSlow() | Mismatched():
                 if fault.node in world.daemons:
                     world.daemons[fault.node].ring_trainer.suffer(fault)
@@ -202,8 +208,50 @@ class Chaos:
                     assert tamperer is not None
                     tamperer.add(Reset(fault.at, head.place, target))
 
+    def published(self, owner: Daemon) -> None:
+        """And here: what is about to be sent reaches the witness alone."""
+        for fault in [each for each in self._publish_ambushes if each.node == owner.place]:
+            self._publish_ambushes.remove(fault)
+            self._world.trace("FAULT", f"springs: {fault!r}")
+            lines = self._world.lines
+            others = [
+                place for place in {place for place, _ in lines} if place not in (owner.place, fault.witness)
+            ]
+            silent = [lines[owner.place, place] for place in sorted(others)]
+            hidden = [lines[place, fault.witness] for place in sorted(others)]
+            hidden += [lines[fault.witness, place] for place in sorted(others)]
+            for line in (*silent, *hidden):
+                line.cut()
+            self._hidden[fault] = hidden
+            self._world.clock.after(PUBLISHED_S, self._spring_publish, fault, owner, silent)
+            self._world.clock.after(PUBLISHED_S + fault.hidden_s, self._reveal, fault)
+
+    def _spring_publish(self, fault: PublishAmbush, owner: Daemon, silent: list[Line]) -> None:
+        self._world.trace("FAULT", fault)
+        if self._world.daemons.get(owner.place) is owner:
+            sequence = owner.replica.sequence
+            having = [
+                place
+                for place, each in self._world.daemons.items()
+                if each is not owner and each.replica.frontier.sequence(owner.me) == sequence
+            ]
+            if having == [fault.witness]:
+                self._world.see("owners: owner died when its update had reached one node")
+            self._kill(owner.place, fault.back_after_s)
+        for line in silent:
+            line.mend()
+
+    def _reveal(self, fault: PublishAmbush) -> None:
+        if fault in self._hidden:  # else all is healed meanwhile
+            self._world.trace("FAULT", f"over: {fault!r}")
+            for line in self._hidden.pop(fault):
+                line.mend()
+
     def calm(self) -> None:
         """No more of what waits for its moment."""
+        self._publish_ambushes.clear()
+        for fault in [*self._hidden]:
+            self._reveal(fault)
         self._ambushes.clear()
         self._begin_ambushes.clear()
         for line in self._world.lines.values():

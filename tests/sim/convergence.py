@@ -283,7 +283,9 @@ class Convergence:
                 only = [sorted(set(mine) - set(theirs)) for mine, theirs in (rows, rows[::-1])]
                 (ours, theirs) = ([row[:3] for row in side] for side in only)
                 return f"{label(first.me)} has applied {ours} where {label(daemon.me)} has {theirs}"
-        return None
+        account = self._world.inspector.account
+        waits = (None if account is None else account.pending(daemon) for daemon in core)
+        return next(filter(None, waits), None)
 
     def _work(self) -> None:
         """The trainers go on: nobody may be kept from it for long."""
@@ -314,6 +316,8 @@ class Convergence:
             world.inspector.check_whole(daemon)
         world.inspector.check_pairs()
         for daemon in core:
+            if world.inspector.account is not None:
+                world.inspector.account.check_end(daemon)
             world.see("duplicate dropped", daemon.replica.tally.duplicates)
             for origin, sequence in self._owed.items():
                 has = daemon.replica.frontier.sequence(origin)

@@ -22,7 +22,7 @@ from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
 from p2psgd.core.view import NO_VOTES  # noqa: F401 (a mutant wants it)
 from p2psgd.node.run import RoundCosts, Run, RunningClock
-from p2psgd.wire.frames import FrameType
+from p2psgd.wire.frames import COVER_BYTES_MAX, FrameType, link_limits
 from p2psgd.wire.messages import SnapshotEnd
 from p2psgd.wire.reject import PeerError
 from tests.core.stores import MemoryStore
@@ -106,6 +106,9 @@ class Daemon:
             credit_bytes=scenario.credit_bytes,
             dense=self.memory,
         )
+        # The real minimum has room for covers of a thousand contributors, which is far too much here.
+        frame_bytes_max = link_limits(spec.coordinates)[_UPDATE] - COVER_BYTES_MAX
+        self.replica.log.budget_bytes = max(log.budget_bytes, 4 * frame_bytes_max)
         self.book = world.inspector.open_book(self.replica)
         self.trimming = Trimming(self.replica)
         self.exchange = Exchange(self.replica, world.inspector.life, world.lying)
@@ -113,6 +116,9 @@ class Daemon:
         self.ready_in: int | None = None  # the number of the view in which it became READY; None if it is not
         self.restored = restored is not None
         self.round_updates = 0  # in a sparse ring: how many its last round had
+        self.burst_updates = (
+            0  # in mode `owners`: the most it has published from one look at its log to the next
+        )
         check_restored(self.replica, restored)
         self.mesh = Mesh(
             world,

@@ -82,7 +82,9 @@ class Disk:
         for saved in reversed(self.checkpoints):
             if codec.digest_coordinates(saved.coordinates, self.key) == saved.digest:
                 tail = list(saved.tail)
-                return Restored(saved.coordinates.copy(), saved.rows, saved.digest, tail, [], saved.rounds)
+                return Restored(
+                    saved.coordinates.copy(), saved.rows, saved.digest, tail, [], saved.rounds, saved.covers
+                )
         return None
 
     def _beyond(self, found: Restored) -> Restored:

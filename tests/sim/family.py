@@ -10,6 +10,9 @@ from tests.sim.liar.mutants import LIAR_MUTANTS
 from tests.sim.liar.scenario import draw_liar_scenario
 from tests.sim.liar.sightings import MUST_OCCUR as LIAR_MUST_OCCUR
 from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.owners.mutants import OWNERS_MUTANTS
+from tests.sim.owners.scenario import draw_owners_scenario
+from tests.sim.owners.sightings import MUST_OCCUR as OWNERS_MUST_OCCUR
 from tests.sim.ring.mutants import RING_MUTANTS
 from tests.sim.ring.scenario import draw_ring_scenario
 from tests.sim.ring.sightings import MUST_OCCUR as RING_MUST_OCCUR
@@ -34,4 +37,5 @@ class Family:
 
 ASYNC: Final = Family(draw_scenario, MUST_OCCUR, MUTANTS)
 RING: Final = Family(draw_ring_scenario, RING_MUST_OCCUR, RING_MUTANTS)
+OWNERS: Final = Family(draw_owners_scenario, OWNERS_MUST_OCCUR, OWNERS_MUTANTS)
 LIAR: Final = Family(draw_liar_scenario, LIAR_MUST_OCCUR, LIAR_MUTANTS)

@@ -270,6 +270,19 @@ class BeginAmbush:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishAmbush:
+    """In mode `owners`: the first update after `at` that `node` publishes reaches only the node at `witness`.
+    Then `node` crashes, and starts again `back_after_s` later; nobody reaches the witness for `hidden_s`.
+    """
+
+    at: float
+    node: int
+    witness: int
+    hidden_s: float
+    back_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Liar:
     """From `at` on, or as soon as it can be, the node at `node` tells lies (liar/lies.py). At a place of the
     run a member turns liar and goes on as the same life; at any other a stranger comes.
@@ -303,5 +316,6 @@ Ending = Crash | FreshDisk | PowerCut | CrashInSnapshot | CleanStop
 Lasting = Pause | Cut | Partition | SlowLink | DiskFull | Deaf
 OfTrainer = TrainerAway | TrainerSlow | Mismatched
 OfLiars = Liar | Lie
-Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal | OfTrainer | BeginAmbush | OfLiars
+Ambush = BeginAmbush | PublishAmbush
+Timed = Ending | Lasting | Tampering | FlippedCoordinate | Removal | OfTrainer | Ambush | OfLiars
 Fault = Timed | Condition

@@ -34,6 +34,8 @@ from tests.sim.ledger import Book, Entry, Ledger, label
 from tests.sim.liar.lies import LIES
 from tests.sim.liar.naming import Naming
 from tests.sim.outcome import Violation
+from tests.sim.owners.contributions import Account
+from tests.sim.owners.contributions import World as OwnersWorld
 from tests.sim.reunion import find_trapped
 from tests.sim.ring.dense_ledger import DenseBook, DenseLedger
 from tests.sim.ring.rules import RingRules
@@ -50,7 +52,7 @@ DRAINED_SHARE: Final = 4  # a link has drained when a quarter of its credit, or 
 OVERSHOOT_BYTES: Final = 8 * 1024  # the frame that ends the credit, greeting, votes and farewell
 
 
-class World(JudgesWorld, RulesWorld, Protocol):
+class World(JudgesWorld, RulesWorld, OwnersWorld, Protocol):
     """What the inspector sees of the world."""
 
     lying: set[Origin]  # lives that are liars' now
@@ -68,6 +70,10 @@ class Inspector:
             dense = DenseLedger(initial, scenario.ring) if scenario.ring.mode.dense else None
             self.ledger = dense or self.ledger
             self.rules = RingRules(world, self.agreement, self.ledger)
+        self.account: Account | None = None
+        if scenario.owners is not None:
+            assert isinstance(self.ledger, Ledger)
+            self.account = Account(world, self.ledger)
         self.judge = Judge(world)
         self.unchecked = any(
             isinstance(each, Lie) and not LIES[each.what].covered for each in scenario.faults
@@ -108,7 +114,9 @@ class Inspector:
 
     def _check_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         replica = daemon.replica
-        if isinstance(event, OwnUpdateMade | ContributionMade):
+        if self.account is not None:
+            self.account.after_event(daemon, event, effects)
+        elif isinstance(event, OwnUpdateMade | ContributionMade):
             self._record(replica, event)
         if isinstance(event, CheckpointRead):
             self.judge.checkpoint_read(daemon, event)
@@ -123,6 +131,18 @@ class Inspector:
         update = event.message if isinstance(event, FrameReceived) else None
         if isinstance(update, UpdateBody):
             daemon.exchange.received(update, applied=bool(applied))
+        self._follow_view(daemon)
+        if (applied or delivered) and not replaced:
+            if self.account is None:  # whose O4 is that
+                self._check_deliveries(daemon, applied, delivered)
+            if applied and isinstance(event, FrameReceived) and isinstance(update, UpdateBody):
+                self._note_repair(replica.me, event.peer, applied[0][0])
+        if self.events % COSTLY_EVERY == 0:
+            self.check_whole(daemon)
+            self.check_pairs()
+
+    def _follow_view(self, daemon: Daemon) -> None:
+        replica = daemon.replica
         if replica.membership.view is not daemon.view:
             daemon.view = replica.membership.view
             self.agreement.taken_over(label(daemon.me), daemon.view)
@@ -132,13 +152,6 @@ class Inspector:
             daemon.ready_in = None
         elif daemon.ready_in is None:
             daemon.ready_in = daemon.view.number
-        if (applied or delivered) and not replaced:
-            self._check_deliveries(daemon, applied, delivered)
-            if isinstance(event, FrameReceived) and isinstance(update, UpdateBody):
-                self._note_repair(replica.me, event.peer, applied[0][0])
-        if self.events % COSTLY_EVERY == 0:
-            self.check_whole(daemon)
-            self.check_pairs()
 
     def _look_at(self, daemon: Daemon, event: Event, effects: Sequence[Effect]) -> tuple[list[bytes], bool]:
         """What a node orders but for sending: the updates it gives its trainer, and whether its weights were
@@ -215,6 +228,8 @@ class Inspector:
     def check_whole(self, daemon: Daemon) -> None:
         """One node."""
         check_one(daemon, self.ledger if isinstance(self.ledger, Ledger) else None)
+        if self.account is not None:
+            self.account.check(daemon)
 
     def check_pairs(self) -> None:
         """Every two nodes."""

@@ -12,6 +12,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.wire.reject import RejectCode
 from tests.sim.faults import FlippedBit, Forged, Mismatched, Tampering
 from tests.sim.ledger import label
+from tests.sim.mesh import HANDSHAKE_TIMEOUT_S
 from tests.sim.network import Line
 from tests.sim.outcome import Violation
 from tests.sim.places import place_of
@@ -173,11 +174,13 @@ class Judge:
     def _was_silent(self, daemon: Daemon, place: int) -> bool:
         """A pause, a death, a cut or slow line, or a harmed length explains that nothing came lately."""
         world = self._world
-        line = world.lines[place, daemon.place]
-        lately = world.now - daemon.replica.timing.silence_s - world.scenario.failure_timeout_s
+        silence_s = daemon.replica.timing.silence_s
+        lines = [world.lines[place, daemon.place]]
+        if silence_s < HANDSHAKE_TIMEOUT_S:  # it may wait for the answer to its greeting meanwhile
+            lines.append(world.lines[daemon.place, place])
+        lately = world.now - silence_s - world.scenario.failure_timeout_s
         return (
-            line.impaired
-            or line.impaired_at > lately
+            any(line.impaired or line.impaired_at > lately for line in lines)
             or world.disturbed_at(place) > lately
             or daemon.resumed_at > lately
             or self._harmed[place, daemon.place] > 0

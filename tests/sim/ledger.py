@@ -53,6 +53,17 @@ class Ledger:
         entries.append(Entry(frame, change, replica.frontier.digest(origin)))
         self.updates += 1
 
+    def record_published(
+        self, replica: Replica, sequence: int, digest: int, change: NDArray[np.int32]
+    ) -> None:
+        """The replica has published an update as an owner."""
+        entries = self.entries.setdefault(replica.me, [])
+        frame = replica.log.frame(replica.me, sequence)
+        assert frame is not None
+        assert sequence == len(entries) + 1
+        entries.append(Entry(frame, change, digest))
+        self.updates += 1
+
     def record_share(self, replica: Replica, made: OwnUpdateMade, change: NDArray[np.int32]) -> None:
         """A trainer has given an update to a round of a ring: from now on its next number stands for it, with
         these bytes, whichever round it goes into.

@@ -35,6 +35,7 @@ from tests.sim.faults import (
     Timed,
     Unlinked,
 )
+from tests.sim.owners.work import OwnersWork
 from tests.sim.ring.work import RingWork
 
 NODES_MIN: Final = 2
@@ -77,6 +78,7 @@ class Scenario:
     faults: tuple[Fault, ...]
     ring: RingWork | None = None  # None: asynchronous
     shards: int = 0
+    owners: OwnersWork | None = None  # None: another mode
 
 
 def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:

@@ -15,6 +15,7 @@ BROKEN: Final = b""  # in place of a piece: here the connection breaks
 TAG_BYTES: Final = (
     16  # view and generation: what is not of this generation is dropped before anything is checked
 )
+_COUNT: Final = slice(PREFIX.size + 44, PREFIX.size + 48)  # of an update: one that is only a cover has 0
 _REPEATABLE: Final = frozenset(  # a greeting or a piece of a snapshot that comes twice is refused
     FrameType
 ) - {
@@ -76,6 +77,8 @@ class Tamperer:
                 return len(frame) > _BEFORE_SHARE
             case FlippedBit() if frame[4] == FrameType.RING_CHUNK:
                 return True
+            case Forged():
+                return frame[4] == FrameType.UPDATE and any(frame[_COUNT])
             case _:
                 return frame[4] == FrameType.UPDATE
 

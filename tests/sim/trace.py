@@ -133,7 +133,12 @@ def _update(body: bytes) -> str:
 def _frame(frame: bytes) -> str:
     frame_type, body = FrameType(frame[4]), frame[5:]
     match frame_type:
-        case FrameType.SNAPSHOT_CHUNK | FrameType.SNAPSHOT_TAIL:
+        case (
+            FrameType.SNAPSHOT_COVER
+            | FrameType.SNAPSHOT_CHUNK
+            | FrameType.SNAPSHOT_TAIL
+            | FrameType.CONTRIBUTION
+        ):
             return frame_type.name
         case FrameType.UPDATE:
             return _update(body)

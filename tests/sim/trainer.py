@@ -54,7 +54,9 @@ class Trainer:
         if not self._world.training:
             return
         if self.paused:
-            if replica.ready:
+            if replica.ready and replica.owners is not None and replica.owners.full:
+                self._world.see("owners: trainer held up because too much waits")
+            elif replica.ready:
                 self._world.see("stall" if replica.retention.stalled else "congested")
             return
         chance = self._chance

@@ -102,7 +102,7 @@ def _check_log(daemon: Daemon, ledger: Ledger) -> None:
     taken = replica.counters.snapshots_taken > 0 or replica.fetch.taking.donor is not None
     tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
     tail_bytes *= taken or daemon.restored
-    frames = UNTIL_STALL_FRAMES + daemon.round_updates
+    frames = UNTIL_STALL_FRAMES + daemon.round_updates + daemon.burst_updates
     if over > frames * (frame_bytes + 200) + tail_bytes:
         raise Violation("I7", f"the log of {me} is {over} bytes beyond its {log.capacity}")
     held = 0

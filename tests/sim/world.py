@@ -35,6 +35,7 @@ from tests.sim.liar.turning import may_begin, note_of_liars, turn
 from tests.sim.mesh import Mesh
 from tests.sim.network import Line
 from tests.sim.outcome import Outcome, QuorumLostError, Violation
+from tests.sim.owners.work import small_limits
 from tests.sim.places import node_at
 from tests.sim.scenario import Scenario
 from tests.sim.sightings import note_note
@@ -68,7 +69,13 @@ class World:
         self._disturbed: dict[int, float] = {}
         places = range(1, scenario.nodes + 1)
         initial = _draw_initial(scenario)
-        mode = "async" if scenario.ring is None else scenario.ring.word
+        mode = (
+            "owners"
+            if scenario.owners is not None
+            else "async"
+            if scenario.ring is None
+            else scenario.ring.word
+        )
         self.spec = RunSpec(
             (("net", (scenario.coordinates - codec.COUNTS_PER_SHARD * scenario.shards,)),),
             *(-20, mode, "simulated", hash_coordinates(initial), scenario.two_nodes, scenario.shards),
@@ -150,6 +157,10 @@ class World:
             self.inspector.judge.snapshot_given(daemon, note.node)
             self.chaos.snapshot_begun(daemon.place, note.node % 10)
 
+    def published(self, owner: Daemon) -> None:
+        """An owner is about to send an update."""
+        self.chaos.published(owner)
+
     def generation_begun(self, head: Daemon) -> None:
         """A node has begun a generation of the ring."""
         self.chaos.generation_begun(head)
@@ -199,6 +210,8 @@ class World:
         self.graves[daemon.me] = bury(daemon)
         if self.inspector.rules is not None:
             self.inspector.rules.died(daemon)
+        if self.inspector.account is not None:
+            self.inspector.account.died(daemon)
         if self.daemons.get(daemon.place) is daemon:
             del self.daemons[daemon.place]
         self.chaos.died(daemon.place, back_after_s)
@@ -301,7 +314,7 @@ def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
     outcome = Outcome(scenario.seed)
     world = None
     try:
-        with small_pieces():
+        with small_pieces(), small_limits(scenario.owners):
             world = World(scenario, tracing=tracing)
             outcome.healing_s = world.run()
     except QuorumLostError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,8 @@ from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.state import QuantizedWeights
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.wire import codec
+from p2psgd.wire.contribution import encode_words
+from p2psgd.wire.cover import NEW, CoverRow, pack_table
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.update import UpdateHeader, pack_update
@@ -88,12 +92,41 @@ def checkpoint(*, updates: int = 5, trainer: bool = True, seed: int = 0) -> Chec
     )
 
 
+def owners_checkpoint() -> Checkpoint:
+    """A state in mode `owners`: this node and a peer own ranges, and each covers what it was given."""
+    spec = dataclasses.replace(SPEC, mode="owners")
+    coordinates, digest = np.zeros(spec.weights, np.int32), 0
+    rows, tail = [], []
+    for origin, contributor in ((PEER, ME), (ME, PEER)):
+        words = np.array([900 << 1, 901 << 1 | 1], np.uint32)
+        base, payload = encode_words(words, spec.weights)
+        after = codec.digest_words(words, 5, spec.key)
+        cover = (CoverRow(NEW, 3, *contributor),)
+        header = UpdateHeader(*origin, 1, after, 1, 5, len(words), base=base, cover=cover)
+        tail.append(pack_frame(FrameType.UPDATE, pack_update(header, payload)))
+        codec.apply_coordinates(coordinates, words, 5)
+        rows.append(FrontierRow(*origin, 1, after, durable=1, steps=1))
+        digest = (digest + after) % 2**64
+    return Checkpoint(
+        spec=spec,
+        origin=ME,
+        coordinates=coordinates,
+        rows=rows,
+        digest=digest,
+        tail=tail,
+        trainer=trainer_state(1),
+        written_at=1_700_000_000.25,
+        covers=[pack_table(PEER, [(ME, 3)]), pack_table(ME, [(PEER, 3), (Origin(9, 9), 1)])],
+    )
+
+
 def assert_same(found: Checkpoint | None, expected: Checkpoint) -> None:
     """Equal in every bit."""
     assert found is not None
     assert found.describe() == expected.describe()
     assert np.array_equal(found.coordinates, expected.coordinates)
     assert (found.spec, found.rows, found.tail) == (expected.spec, expected.rows, expected.tail)
+    assert found.covers == expected.covers
     if expected.trainer is None:
         assert found.trainer is None
         return

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from p2psgd.base.errors import CheckpointError
+from p2psgd.core.frontier import Origin
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.update_log import UnreadableTailError
 from p2psgd.ipc.tensor_table import TENSORS_MAX
@@ -23,9 +25,21 @@ from p2psgd.storage.checkpoint import (
     write_checkpoint,
 )
 from p2psgd.wire import codec
+from p2psgd.wire.cover import pack_table
+from p2psgd.wire.frames import COVER_BYTES_MAX
 from p2psgd.wire.messages import FrontierRow
-from tests.storage.states import ME, SPEC, Life, assert_same, checkpoint, trainer_state
+from tests.storage.states import (
+    ME,
+    PEER,
+    SPEC,
+    Life,
+    assert_same,
+    checkpoint,
+    owners_checkpoint,
+    trainer_state,
+)
 
+COVER = pack_table(PEER, [(ME, 3)])
 NOT_FINITE = (np.nan, np.inf, -np.inf)
 
 
@@ -69,6 +83,70 @@ def test_rounds_are_kept_and_stand_there_only_if_there_are_some(path: Path) -> N
     write_checkpoint(path, dataclasses.replace(state, rounds=0))
     assert b"rounds" not in path.read_bytes()  # so that what was written before there was this field is read
     assert read_checkpoint(path).rounds == 0
+
+
+def test_covers_of_owners_are_a_tensor_of_their_own_and_come_back(path: Path) -> None:
+    state = owners_checkpoint()
+    meta = write_checkpoint(path, state)
+    assert meta.owners == (40, 64)
+    assert_same(read_checkpoint(path), state)
+    with safe_open(path, framework="np") as file:
+        assert file.get_tensor("covers").tobytes() == b"".join(state.covers)
+
+
+def test_without_covers_nothing_is_said_of_owners(path: Path) -> None:
+    state = dataclasses.replace(owners_checkpoint(), covers=[])
+    write_checkpoint(path, state)
+    assert_same(read_checkpoint(path), state)
+    data = path.read_bytes()
+    assert b"covers" not in data
+    assert b'owners\\":[' not in data
+
+
+@pytest.mark.parametrize(
+    ("covers", "words"),
+    [
+        ([COVER, COVER], "its covers are not valid: the cover of owner 0000000000000007 came twice"),
+        ([COVER[:-1]], "its covers are not valid: .* a table of 39 bytes is not whole"),
+        ([COVER[:16]], "its covers are not valid: .* a table of 16 bytes is not whole"),
+        ([COVER[:-8] + bytes(8)], "its covers are not valid: .* a table has a row that cannot be"),
+        ([pack_table(Origin(7, 9), [(ME, 1)])], "it has the cover of an owner of which it has no update"),
+    ],
+)
+def test_covers_that_cannot_be_are_refused(path: Path, covers: list[bytes], words: str) -> None:
+    write_checkpoint(path, dataclasses.replace(owners_checkpoint(), covers=covers))
+    with pytest.raises(CheckpointError, match=words):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"covers": [COVER, b""]}, "owners.1: Input should be greater than or equal to 1"),
+        ({"covers": [bytes(COVER_BYTES_MAX + 1)]}, "owners.0: Input should be less than or equal to 32768"),
+        ({"spec": SPEC, "covers": [COVER]}, "it has covers of owners, and the ranges of its run have none"),
+    ],
+)
+def test_covers_that_no_reader_would_take_are_not_written(
+    path: Path, change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        write_checkpoint(path, dataclasses.replace(owners_checkpoint(), **change))
+    assert not list(path.parent.iterdir())
+
+
+def test_a_flipped_bit_of_a_cover_is_found(path: Path) -> None:
+    state = owners_checkpoint()
+    write_checkpoint(path, state)
+    whole, packed = path.read_bytes(), b"".join(state.covers)
+    assert whole.count(packed) == 1
+    begin = whole.index(packed)
+    for place in range(begin, begin + len(packed), 7):
+        torn = bytearray(whole)
+        torn[place] ^= 1 << place % 8
+        path.write_bytes(torn)
+        with pytest.raises(CheckpointError, match="it does not have its hash: a part of it has changed"):
+            read_checkpoint(path)
 
 
 def test_any_safetensors_reader_finds_the_tensors(path: Path) -> None:
@@ -315,5 +393,7 @@ def test_weights_of_a_dense_ring_come_back_bit_by_bit(path: Path) -> None:
 
 def test_a_mode_that_is_not_known_cannot_be_kept(path: Path) -> None:
     spec = RunSpec((("w", (8,)),), -20, "ring-ternary", "", b"x" * 32, "stall")
-    with pytest.raises(CheckpointError, match="mode 'ring-ternary' is not known; the modes are async, ring-"):
+    with pytest.raises(
+        CheckpointError, match="mode 'ring-ternary' is not known; the modes are async, owners, ring-"
+    ):
         write_checkpoint(path, dataclasses.replace(checkpoint(updates=0, trainer=False), spec=spec))

@@ -18,8 +18,10 @@ from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.restore import FoundOnDisk, abandon, restore
 from p2psgd.storage.update_wal import UpdateWal, own_paths
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX
-from p2psgd.wire.update import parse_update
+from p2psgd.wire.contribution import encode_words
+from p2psgd.wire.cover import NEW, CoverRow
+from p2psgd.wire.frames import PREFIX, FrameType, pack_frame
+from p2psgd.wire.update import UpdateHeader, pack_update, parse_update
 from tests.storage.states import ME, PEER, SPEC, Life, assert_same, checkpoint, trainer_state
 
 NEXT = ME._replace(incarnation=ME.incarnation + 1)
@@ -239,6 +241,35 @@ def test_an_own_file_damaged_before_its_end_is_told(node: Node) -> None:
     data[-len(frames[2]) - 1] ^= 1
     path.write_bytes(data)
     found = restore(node.folder, SPEC)
+    assert found is not None
+    assert found.own == frames[:1]
+    assert found.warnings == [
+        f"{path} is damaged: of this node's own updates in it, only the first 1 can be read"
+    ]
+
+
+def test_own_updates_with_covers_come_back_and_damage_among_them_is_told(tmp_path: Path) -> None:
+    """A whole update behind the damaged one shows that this is no torn end, also if it is only a cover."""
+    spec, errors = dataclasses.replace(SPEC, mode="owners"), list[str]()
+    own = UpdateWal(tmp_path, spec, on_error=errors.append, sync_s=0.01)
+    base, payload = encode_words(np.array([900 << 1, 901 << 1 | 1], np.uint32), spec.weights)
+    first = UpdateHeader(*ME, 1, 7, 1, 5, 2, base=base, cover=(CoverRow(NEW, 1, *PEER),))
+    second = dataclasses.replace(first, sequence=2, cover=())
+    third = UpdateHeader(*ME, 3, 7, 1, 1, 0, cover=(CoverRow(0, 1),))
+    bodies = [pack_update(first, payload), pack_update(second, payload), pack_update(third, b"")]
+    frames = [pack_frame(FrameType.UPDATE, body) for body in bodies]
+    for frame in frames:
+        own.add(frame)
+    own.close()
+    assert not errors
+    found = restore(tmp_path, spec)
+    assert found is not None
+    assert (found.own, found.warnings) == (frames, [])
+    (path,) = own_paths(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[-len(frames[2]) - 1] ^= 1
+    path.write_bytes(data)
+    found = restore(tmp_path, spec)
     assert found is not None
     assert found.own == frames[:1]
     assert found.warnings == [

@@ -54,14 +54,36 @@ class RefusedMessageVector:
     body: bytes
 
 
+@dataclass(frozen=True)
+class OwnersVector:
+    """A body of mode `owners`: numbers of its header, rows of its cover or table, and words."""
+
+    name: str
+    type_name: str
+    weights: int
+    numbers: dict[str, int]
+    rows: tuple[tuple[int, ...], ...]
+    words: tuple[int, ...]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class RefusedOwnersVector:
+    """A body that no receiver may accept as a frame of that type; `code` is the name of its code."""
+
+    name: str
+    type_name: str
+    code: str
+    weights: int
+    body: bytes
+
+
 def payload_vectors() -> list[PayloadVector]:
     return [
         PayloadVector(
             name=row["name"],
             weights=row["weights"],
-            words=tuple(
-                index << 1 | (sign == "-") for index, sign in zip(row["indices"], row["signs"], strict=True)
-            ),
+            words=_words(row),
             encoders_give=row["encoders_give"],
             payload=bytes.fromhex(row["payload"]),
             crc32c=int(row["crc32c"], 16),
@@ -71,6 +93,10 @@ def payload_vectors() -> list[PayloadVector]:
         )
         for row in json.loads((FOLDER / "payloads.json").read_text())
     ]
+
+
+def _words(row: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(index << 1 | (sign == "-") for index, sign in zip(row["indices"], row["signs"], strict=True))
 
 
 def refused_vectors() -> list[RefusedVector]:
@@ -111,4 +137,26 @@ def refused_message_vectors() -> list[RefusedMessageVector]:
     return [
         RefusedMessageVector(row["name"], row["type"], bytes.fromhex(row["body"]))
         for row in json.loads((FOLDER / "refused_messages.json").read_text())
+    ]
+
+
+def owners_vectors() -> list[OwnersVector]:
+    return [
+        OwnersVector(
+            name=row["name"],
+            type_name=row["type"],
+            weights=row["weights"],
+            numbers={key: int(digits) for key, digits in row["numbers"].items()},
+            rows=tuple(tuple(map(int, each)) for each in row["rows"]),
+            words=_words(row),
+            body=bytes.fromhex(row["body"]),
+        )
+        for row in json.loads((FOLDER / "owners.json").read_text())
+    ]
+
+
+def refused_owners_vectors() -> list[RefusedOwnersVector]:
+    return [
+        RefusedOwnersVector(row["name"], row["type"], row["code"], row["weights"], bytes.fromhex(row["body"]))
+        for row in json.loads((FOLDER / "refused_owners.json").read_text())
     ]

@@ -3,7 +3,8 @@
 For whoever writes a codec, in whatever language: `payloads.json` holds words and their payload, its checksum,
 and the digest with a step and a key; where `encoders_give` is false, the payload shows choices that an
 encoder must not make, and is only for decoders. `refused.json` holds payloads that a decoder must refuse.
-`messages.json` and `refused_messages.json` are the same for control messages.
+`messages.json` and `refused_messages.json` are the same for control messages, `owners.json` and
+`refused_owners.json` for what has a body of its own in mode `owners`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import messages, refused
+from tests.vectors import messages, owners, refused
 from tests.wire import reference
 from tests.wire.reference import DENSE, BlockChoice, Choices
 
@@ -192,6 +193,29 @@ def refused_message_vectors() -> list[dict[str, Any]]:
     return [{"name": name, "type": kind, "body": body.hex()} for name, kind, body in messages.refused_cases()]
 
 
+def owners_vectors() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": case.name,
+            "type": case.type_name,
+            "weights": case.weights,
+            "numbers": {key: str(number) for key, number in case.numbers.items()},
+            "rows": [[str(number) for number in row] for row in case.rows],
+            "indices": [word >> 1 for word in case.words],
+            "signs": "".join("+-"[word & 1] for word in case.words),
+            "body": case.body.hex(),
+        }
+        for case in owners.cases()
+    ]
+
+
+def refused_owners_vectors() -> list[dict[str, Any]]:
+    return [
+        {"name": name, "type": kind, "code": code, "weights": weights, "body": body.hex()}
+        for name, kind, code, weights, body in owners.refused_cases()
+    ]
+
+
 def files() -> dict[str, str]:
     """File name -> content, one vector a line."""
     tables = {
@@ -199,6 +223,8 @@ def files() -> dict[str, str]:
         "refused.json": refused_vectors(),
         "messages.json": message_vectors(),
         "refused_messages.json": refused_message_vectors(),
+        "owners.json": owners_vectors(),
+        "refused_owners.json": refused_owners_vectors(),
     }
     return {
         name: "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n" for name, rows in tables.items()

@@ -1,5 +1,5 @@
-"""The examples of SPEC.md, VIEWS.md and RINGS.md, made by the code: `python -m tests.wire.spec_example`
-writes its blocks into them.
+"""The examples of SPEC.md, VIEWS.md, RINGS.md and OWNERS.md, made by the code: `python -m
+tests.wire.spec_example` writes its blocks into them.
 
 Two nodes, a run of 30 weights, and one frame of each type. `test_spec.py` holds the specification to it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.view import View
 from p2psgd.wire import codec
+from p2psgd.wire.contribution import ContributionHeader, encode_words, pack_contribution
+from p2psgd.wire.cover import NEW, CoverRow, pack_cover, pack_table
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
     PROTOCOL_VERSION,
@@ -57,7 +60,9 @@ from p2psgd.wire.ring_messages import (
 from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.wire.arrays import uint32
 
-SPECIFICATION: Final = [Path(codec.__file__).parent / name for name in ("SPEC.md", "VIEWS.md", "RINGS.md")]
+SPECIFICATION: Final = [
+    Path(codec.__file__).parent / name for name in ("SPEC.md", "VIEWS.md", "RINGS.md", "OWNERS.md")
+]
 
 
 def signed_words(signs: str) -> NDArray[np.uint32]:
@@ -99,7 +104,7 @@ def greeting(node: int, incarnation: int, name: str) -> Hello:
 
 def blocks() -> dict[str, bytes]:
     """Name of a block of hexadecimal digits -> its bytes."""
-    return {**exchange(), **views(), **rings()}
+    return {**exchange(), **views(), **rings(), **owners()}
 
 
 def status(rows: list[FrontierRow], *, loss: int = 0x7FC00000) -> Status:
@@ -212,6 +217,26 @@ def rings() -> dict[str, bytes]:
         "ring-state": pack_ring_state(RingState(1, 0, running=True, active=True, contributed=True)),
         "ring-bucket": pack_message(bucket),
         "ring-chunk": pack_frame(FrameType.RING_CHUNK, pack_ring_chunk(chunk, numbers) + numbers),
+    }
+
+
+def owners() -> dict[str, bytes]:
+    """Section 37."""
+    run = replace(RUN, mode="owners")
+    words = WORDS[2:]  # bert's range begins with weight 15
+    base, payload = encode_words(words, run.weights)
+    contribution = ContributionHeader(number=1, magnitude=STEP, base=base, count=len(words))
+    digest = codec.digest_words(words, STEP, run.key)
+    first, second = (CoverRow(NEW, 1, *ANNA),), (CoverRow(0, 2),)
+    update = UpdateHeader(*BERT, 1, digest, 1, STEP, len(words), base=base, cover=first)
+    alone = UpdateHeader(*BERT, 2, digest, 3, 1, 0, cover=second)
+    return {
+        "owners-key": run.key.to_bytes(8, "big"),
+        "contribution": pack_frame(FrameType.CONTRIBUTION, pack_contribution(contribution, payload)),
+        "cover": pack_cover(base, first),
+        "update-covered": pack_frame(FrameType.UPDATE, pack_update(update, payload)),
+        "update-cover": pack_frame(FrameType.UPDATE, pack_update(alone, b"")),
+        "snapshot-cover": pack_frame(FrameType.SNAPSHOT_COVER, pack_table(BERT, [(ANNA, 3)])),
     }
 
 

@@ -1,4 +1,4 @@
-"""SPEC.md, VIEWS.md and RINGS.md tell the truth: their examples, values and limits are those of the code."""
+"""The four pages of the specification tell the truth: their examples, values and limits are the code's."""
 
 from __future__ import annotations
 
@@ -10,16 +10,26 @@ import pytest
 
 import p2psgd
 from p2psgd.core.frontier import INCARNATION_MAX, TOLD_MAX
+from p2psgd.core.owners.owners import (
+    PENDING_BYTES_MAX,
+    PENDING_MAX,
+    PUBLISH_MIN_S,
+    PUBLISH_S,
+    REDEALT_BYTES_MAX,
+)
 from p2psgd.wire import codec, messages
-from p2psgd.wire.frames import FrameType, link_limits
+from p2psgd.wire.cover import NUMBER_MAX, NUMBERS_MAX
+from p2psgd.wire.frames import COVER_BYTES_MAX, ORIGINS_MAX, FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, TEXT_MAX
+from p2psgd.wire.mode import PAYLOADS as PAYLOAD_WORDS
+from p2psgd.wire.mode import Mode
 from p2psgd.wire.reject import RejectCode
 from tests.wire import reference, spec_example
 
-SPEC, VIEWS, RINGS = (path.read_text() for path in spec_example.SPECIFICATION)
+SPEC, VIEWS, RINGS, OWNERS = (path.read_text() for path in spec_example.SPECIFICATION)
 EXAMPLES = {
     name: bytes.fromhex(digits)
-    for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS + RINGS)
+    for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS + RINGS + OWNERS)
 }
 
 
@@ -45,15 +55,24 @@ def test_the_hash_has_the_values_in_the_table() -> None:
     assert [int(value, 16) for value in last] == [reference.index_hash(2**31 - 1, 2**64 - 1)]
 
 
+PAYLOADS = {
+    FrameType.UPDATE,
+    FrameType.SNAPSHOT_TAIL,
+    FrameType.RING_UPDATE,
+    FrameType.CONTRIBUTION,
+}
+
+
 @pytest.mark.parametrize("frame_type", list(FrameType))
 def test_every_frame_is_in_the_table_with_its_limit(frame_type: FrameType) -> None:
     found = re.search(
-        rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+|(?:64|128) \+ [^|]+) \|", SPEC, re.M
+        rf"^\| {frame_type:d} \| {frame_type.name} \| [^|]+ \| ([0-9,]+(?: \+ [^|]+)?) \|", SPEC, re.M
     )
     assert found
     limit = link_limits(10**6).get(frame_type, 4096)
     first, _, rest = found.group(1).partition(" + ")
-    if frame_type in (FrameType.UPDATE, FrameType.SNAPSHOT_TAIL, FrameType.RING_UPDATE):
+    assert bool(rest) == (frame_type in PAYLOADS)
+    if rest:
         assert rest.startswith("`payload_bytes_max(indices_max(C))`")
         limit -= codec.payload_bytes_max(codec.indices_max(10**6))
     assert int(first.replace(",", "")) == limit
@@ -111,11 +130,32 @@ def test_a_table_is_as_long_as_the_specification_says() -> None:
 
 def test_the_sections_are_numbered_through() -> None:
     contents = " ".join(SPEC[: SPEC.index("## 1 ")].split()) + " "
-    for text, first in ((SPEC, 1), (VIEWS, 15), (RINGS, 25)):
+    for text, first in ((SPEC, 1), (VIEWS, 15), (RINGS, 25), (OWNERS, 31)):
         titles = re.findall(r"^## (\d+) (.*)$", text, re.M)
         assert [int(number) for number, _ in titles] == list(range(first, first + len(titles)))
         for number, title in titles:
             assert re.search(rf"\b{number} {title}[\s.·]", contents)
+
+
+def test_the_limits_of_owners_are_the_codes() -> None:
+    assert f"| cover of an update | {COVER_BYTES_MAX:,} bytes |" in SPEC
+    assert f"| contributors to one incarnation of an owner | {ORIGINS_MAX:,} |" in SPEC
+    assert "| number of a contribution | 1 to 2^63 - 1 |" in SPEC
+    assert (NUMBER_MAX, NUMBERS_MAX) == (2**63 - 1, 4097)
+    assert f"one array of 1 to {NUMBERS_MAX:,} integers" in OWNERS
+    assert f"{PENDING_MAX} contributions to one owner, or {PENDING_BYTES_MAX // 2**20} MiB in all" in OWNERS
+    assert f"{REDEALT_BYTES_MAX // 2**20} MiB" in OWNERS
+    assert f"not twice within {1000 * PUBLISH_MIN_S:.0f} ms" in OWNERS
+    assert f"{1000 * PUBLISH_S:.0f} ms or more after the last publication" in OWNERS
+
+
+def test_every_mode_is_in_the_table_of_the_run() -> None:
+    [row] = re.findall(r"^\| mode \| str \| `async`.*$", SPEC, re.M)
+    assert re.findall(r"`([a-z0-9-]+)`", row) == [
+        "async",
+        "owners",
+        *(Mode(each).word for each in PAYLOAD_WORDS),
+    ]
 
 
 def test_the_formulas_of_the_limits_are_the_codes() -> None:

@@ -138,10 +138,13 @@ RING: Origin = (f"{0:016x}", 0)  # whose one row stands for all rounds of a dens
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The number of updates of each origin that a node has applied, and the origins' names for people."""
+    """The number of updates of each origin that a node has applied, the origins' names for people, and how
+    many contributions of the node no update of an owner covers.
+    """
 
     applied: Mapping[Origin, int]
     names: Mapping[Origin, str]
+    uncovered: int = 0
 
 
 def frontier_of(status: NodeStatus) -> Frontier:
@@ -150,7 +153,7 @@ def frontier_of(status: NodeStatus) -> Frontier:
     if status.id:
         names[status.id, status.incarnation] = printable(status.node)
     applied = {(row.id, row.incarnation): row.sequence for row in status.frontier if row.sequence}
-    return Frontier(applied, names)
+    return Frontier(applied, names, status.owners.waiting if status.owners else 0)
 
 
 def who_lacks_what(frontiers: Mapping[str, Frontier]) -> list[str]:
@@ -168,6 +171,10 @@ def who_lacks_what(frontiers: Mapping[str, Frontier]) -> list[str]:
         for node, frontier in frontiers.items()
         for origin, sequence in foremost.items()
         if (missing := sequence - frontier.applied.get(origin, 0))
+    ] + [
+        f"{formatting.counted(frontier.uncovered, 'contribution')} of {node} are not covered"
+        for node, frontier in frontiers.items()
+        if frontier.uncovered
     ]
 
 

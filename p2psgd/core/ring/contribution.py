@@ -90,7 +90,7 @@ def check_part(state: State, member: Origin, before: list[Part], body: memoryvie
     """Return the part of `member`'s share that comes after those `before`; PeerError unless all of it is
     right.
     """
-    header, payload = parse_update(body, state.spec.coordinates)
+    header, payload = parse_update(body, state.spec.coordinates, owners=False)
     if Origin(header.node, header.incarnation) != member:
         who = f"{header.node:016x}"
         raise PeerError(RejectCode.RING, f"an update of {who} came as part of {member.node:016x}'s share")

@@ -89,6 +89,17 @@ def test_an_index_beyond_the_weights_is_refused(cluster: RingCluster) -> None:
     assert_refused(cluster, "payload", "")
 
 
+@pytest.mark.parametrize(("base", "count"), [(0, 3), (3, 3), (0, 0)])
+def test_a_part_with_an_owners_cover_is_refused(cluster: RingCluster, base: int, count: int) -> None:
+    """Its indices are counted from a base, which those that fetch it later would see, and the round not."""
+    right, payload = update(cluster, base=base, count=count)
+    right.cover = ()
+    if not count:
+        right.magnitude, payload = 1, b""
+    tell(cluster, header(cluster), pack_update(right, payload))
+    assert_refused(cluster, "encoding", "an update has a cover")
+
+
 def test_a_changed_bit_is_refused(cluster: RingCluster) -> None:
     body = bytearray(pack_update(*update(cluster)))
     body[70] ^= 1

@@ -1,0 +1,1 @@
+"""Owners: each member of the view adds up what all others contribute to its own range of the weights."""

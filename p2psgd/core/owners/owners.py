@@ -1,0 +1,449 @@
+"""Mode `owners` at one node: it contributes to the owners of all ranges, and owns one itself.
+
+A contribution goes to the owner of its range alone, which adds it to its sum and publishes what is due as an
+ordinary update of its own: only these change weights. Each such update covers contributions: "it is in the
+weights" and "everybody who has the weights knows it" are one fact. A contributor keeps what is not covered.
+When an owner has left, or has had no link for GONE_S, the contributor gives it to others. If an
+update of the old owner comes to light later that covers it all the same, the contributor contributes the
+opposite: so each contribution counts once, without an agreement on who owns what, or on who is gone.
+
+What a dead owner had added up and not published is lost, as a dead daemon's residual is.
+
+A trainer's weights are the replica and what it has contributed that no update covers yet: without that, it
+would repeat the same correction until the owner's update comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from p2psgd.core.cluster import Cluster
+from p2psgd.core.effects import Deliver, LogEvent
+from p2psgd.core.frontier import Origin
+from p2psgd.core.node_state import Node
+from p2psgd.core.owners.aggregator import Aggregator, Update
+from p2psgd.core.owners.channel import Channel, Pending
+from p2psgd.core.owners.ranges import Range, cut, range_of
+from p2psgd.core.peer import Peer, PeerState
+from p2psgd.core.receive import Applier
+from p2psgd.core.retention import Retention
+from p2psgd.core.send import Outbound
+from p2psgd.core.state import U64_MODULUS, State
+from p2psgd.wire import codec
+from p2psgd.wire.contribution import (
+    ContributionHeader,
+    encode_words,
+    pack_contribution,
+    parse_contribution,
+)
+from p2psgd.wire.cover import CoverRow
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.messages import ORIGINS_MAX
+from p2psgd.wire.reject import PeerError, RejectCode
+from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
+
+PENDING_MAX: Final = 16  # contributions to one owner that are not covered: from then on the trainer waits
+PENDING_BYTES_MAX: Final = 64 * 1024**2  # or so many bytes to all of them
+REDEALT_BYTES_MAX: Final = 16 * 1024**2  # given to others, and not yet known to count twice
+GONE_S: Final = 0.5  # without a link an owner is given nothing more
+PUBLISH_MIN_S: Final = 0.002  # between two publications, however much comes
+PUBLISH_S: Final = 0.05  # what comes later than this after the last one is published at once
+
+
+class Owners:
+    """A node's part in mode `owners`, as contributor and as owner."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        state: State,
+        *,
+        node: Node,
+        applier: Applier,
+        retention: Retention,
+        out: Outbound,
+        published: Callable[[int, float], None],
+        now: float,
+    ) -> None:
+        """`published` is called with the steps at each publication."""
+        self.aggregator = Aggregator(state.spec)
+        self.channels: dict[Origin, Channel] = {}
+        self.received: dict[Origin, int] = {}  # the last number of each contributor
+        self.rule = "sum"
+        self.lost = 0  # contributions that were given up
+        self._cluster = cluster
+        self._state = state
+        self._node = node
+        self._applier = applier
+        self._retention = retention
+        self._out = out
+        self._published = published
+        self._due: set[Origin] = set()  # contributors whose numbers the next update covers
+        self._view = cluster.membership.view
+        self._members: tuple[Origin, ...] = ()
+        self._range: Range = (0, 0)  # of this node in the view
+        self._left = False
+        self._gone_since: dict[Origin, float] = {}  # members that cannot be given anything
+        self._came = 0  # contributions since the last publication
+        self._steps = self._told_steps = 0
+        self._published_at = now
+        self._seen_digest = 0  # of what the trainer's weights have beyond the replica
+        self._enter_view(now)
+
+    # -- what others look at
+
+    @property
+    def me(self) -> Origin:
+        """Return this node."""
+        return self._cluster.me
+
+    @property
+    def full(self) -> bool:
+        """Return whether the trainer must wait until owners cover more."""
+        return any(channel.waits(PENDING_MAX) for channel in self.channels.values()) or (
+            self.waiting_bytes >= PENDING_BYTES_MAX
+        )
+
+    @property
+    def owners(self) -> int:
+        """Return the number of owners."""
+        return len(self._members)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many contributions of this node no update covers, but for those given to others."""
+        return sum(not each.redealt for channel in self.channels.values() for each in channel.pending)
+
+    @property
+    def waits_to_leave(self) -> bool:
+        """Return whether one of them is of this node's trainer, or is not sent: what else owners have been
+        sent is in their keeping, as what they have added up is.
+        """
+        return any(
+            not each.redealt and (each.seen or each.number > channel.sent)
+            for channel in self.channels.values()
+            for each in channel.pending
+            if channel.owner != self.me
+        )
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Return what all contributions take that are kept."""
+        return sum(channel.bytes for channel in self.channels.values())
+
+    def oldest(self) -> tuple[float, Origin] | None:
+        """Return when the oldest contribution was made that no update covers, and its owner."""
+        first = (
+            (each.made, channel.owner)
+            for channel in self.channels.values()
+            for each in channel.pending
+            if not each.redealt
+        )
+        return min(first, default=None)
+
+    # -- the trainer's weights
+
+    @property
+    def trainer_digest(self) -> int:
+        """Return the digest of what `trainer_weights` returns."""
+        return (self._state.lattice.digest + self._seen_digest) % U64_MODULUS
+
+    def trainer_weights(self) -> NDArray[np.int32]:
+        """Return a copy of the replica, int32 (P,), with what its trainer has contributed and no update
+        covers.
+        """
+        weights = self._state.lattice.coordinates.copy()
+        for channel in self.channels.values():
+            for each in channel.pending:
+                if each.seen:
+                    codec.apply_coordinates(weights, each.words, each.magnitude)
+        return weights
+
+    def _see(self, each: Pending, *, sign: int) -> None:
+        self._seen_digest += sign * self._state.contribution(each.words, each.magnitude)
+        self._seen_digest %= U64_MODULUS
+
+    def _take_off(self, each: Pending) -> None:
+        """Take a contribution off the trainer's weights, if it is in them: an update holds it, or nothing."""
+        if not each.seen:
+            return
+        each.seen = False
+        self._see(each, sign=-1)
+        base, payload = encode_words(each.words ^ np.uint32(1), self._state.spec.weights)
+        header = UpdateHeader(
+            *self._cluster.me,
+            sequence=1,
+            digest=0,
+            steps=self._steps,
+            magnitude=each.magnitude,
+            count=len(each.words),
+            base=base,
+            cover=(),
+        )
+        self._out.emit(Deliver(pack_update(header, payload)))
+
+    # -- contributing
+
+    def give(self, made: OwnUpdateMade, now: float) -> None:
+        """Take what this node's trainer made."""
+        self._steps = max(self._steps, made.steps)
+        whole = Pending(words=made.words, magnitude=made.magnitude, seen=True, steps=self._steps, made=now)
+        self._contribute(whole, now)
+        self._came += 1
+        self._publish_if_many(now)
+
+    def _contribute(self, whole: Pending, now: float) -> None:
+        weights = self._state.spec.weights
+        for place, words in enumerate(cut(whole.words, len(self._members), weights)):
+            if not len(words):
+                continue
+            owner, part = self._recipient(place, now), whole.part(words)
+            channel = self.channels.setdefault(owner, Channel(owner))
+            if owner == self._cluster.me:
+                self.aggregator.add(words, part.magnitude)
+            else:
+                base, payload = encode_words(words, weights)
+                header = ContributionHeader(channel.last + 1, part.magnitude, base, len(words))
+                part.body = pack_contribution(header, payload)
+            channel.append(part)
+            if part.seen:
+                self._see(part, sign=1)
+            peer = self._cluster.peers.get(owner)
+            if peer is not None:
+                self.push(peer)
+
+    def _contribute_all(self, updates: Iterable[Update], now: float) -> None:
+        most = codec.indices_max(self._state.spec.weights)
+        for magnitude, words in updates:
+            for begin in range(0, len(words), most):
+                part = words[begin : begin + most]
+                self._contribute(
+                    Pending(words=part, magnitude=magnitude, seen=False, steps=self._steps, made=now), now
+                )
+
+    def _recipient(self, place: int, now: float) -> Origin:
+        """Return who is given what belongs to the member at this place: itself, or the next that can be."""
+        for step in range(len(self._members)):
+            member = self._members[(place + step) % len(self._members)]
+            if self._is_usable(member, now):
+                return member
+        return self._cluster.me
+
+    def _is_usable(self, member: Origin, now: float) -> bool:
+        since = self._gone_since.get(member)
+        return since is None or now - since < min(GONE_S, self._cluster.timing.failure_timeout_s)
+
+    def push(self, peer: Peer) -> None:
+        """Send the owner what it has not been sent on this link, while there is credit."""
+        channel = self.channels.get(peer.origin)
+        if channel is None or peer.status is None or peer.barred or self._lacks_updates(peer):
+            return
+        for each in channel.unsent():
+            if peer.credit <= 0:
+                break
+            self._out.send(peer, pack_frame(FrameType.CONTRIBUTION, each.body))
+
+    def _lacks_updates(self, peer: Peer) -> bool:
+        """Return whether updates of this node are still to be sent: an owner must not have what this node had
+        added up without the update that covers where that came from.
+        """
+        cursor = peer.cursors.get(self.me)
+        return cursor is not None and cursor.next <= self._state.frontier.sequence(self.me)
+
+    def link(self, peer: Peer) -> None:
+        """Send an owner again what its updates do not cover, on a new link."""
+        channel = self.channels.get(peer.origin)
+        if channel is not None:
+            channel.resend()
+            self.push(peer)
+
+    def covered(self, owner: Origin, now: float) -> None:
+        """Note what an owner's update that was just applied covers."""
+        channel = self.channels.get(owner)
+        if channel is not None:
+            self._cover(channel, self._state.covers.numbers(owner).get(self.me, 0), now)
+
+    def _cover(self, channel: Channel, number: int, now: float) -> None:
+        for each in channel.cover(number):
+            self._take_off(each)
+            if each.redealt:
+                self._contribute(each.opposite(), now)
+
+    # -- owning
+
+    def take(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
+        """Take in a peer's contribution; PeerError unless all of it is right."""
+        header, words = parse_contribution(body, self._state.spec.weights)
+        if self._left:
+            return
+        origin = peer.origin
+        if origin not in self.received and len(self.received) >= ORIGINS_MAX:
+            raise PeerError(
+                RejectCode.CONTRIBUTION, f"one incarnation of an owner has at most {ORIGINS_MAX} contributors"
+            )
+        self._due.add(origin)
+        if header.number <= self.received.get(origin, 0):
+            return  # sent again: the next update says so
+        if not self.aggregator.takes(words):
+            words_ = "an owner has no room for more contributions outside of its range"
+            raise PeerError(RejectCode.CONTRIBUTION, words_)
+        self.received[origin] = header.number
+        self.aggregator.add(words, header.magnitude)
+        self._came += 1
+        self._publish_if_many(now)
+
+    def _publish_if_many(self, now: float) -> None:
+        since = now - self._published_at
+        if since >= PUBLISH_S or (self._came >= len(self._members) and since >= PUBLISH_MIN_S):
+            self.publish(now)
+
+    def publish(self, now: float) -> None:
+        """Publish what is due as updates of this node, the first of which covers what came."""
+        if not self._node.ready or self._node.quarantined or self._cluster.membership.stopping:
+            return
+        if self._retention.stalled:
+            return  # the log is full: contributors, and then their trainers, wait for what others acknowledge
+        self._published_at, self._came = now, 0
+        updates = self.aggregator.take(len(self._members))
+        own = self.channels.get(self._cluster.me)
+        if own is not None:  # also if all of it adds up to nothing
+            self._cover(own, own.last, now)
+        cover = self._state.covers.rows(self.me, {origin: self.received[origin] for origin in self._due})
+        self._due.clear()
+        steps = self._covered_steps()
+        if not (updates or cover or steps > self._told_steps):
+            return
+        self._told_steps = steps
+        most = codec.indices_max(self._state.spec.weights)
+        for magnitude, words in updates or [(1, np.empty(0, np.uint32))]:
+            for begin in range(0, max(len(words), 1), most):
+                self._publish(magnitude, words[begin : begin + most], cover)
+                cover = ()
+        self._published(self._steps, now)
+
+    def _covered_steps(self) -> int:
+        """Return up to where updates cover what the trainer has made: others count a step when they have
+        it.
+        """
+        waiting = (
+            each.steps - 1
+            for channel in self.channels.values()
+            for each in channel.pending
+            if each.seen and channel.owner != self.me
+        )
+        return max(self._told_steps, min(waiting, default=self._steps))
+
+    def _publish(self, magnitude: int, words: NDArray[np.uint32], cover: tuple[CoverRow, ...]) -> None:
+        state, me = self._state, self._cluster.me
+        base, payload = encode_words(words, state.spec.weights) if len(words) else (0, b"")
+        sequence, digest = state.frontier.at(me)
+        header = UpdateHeader(
+            *me,
+            sequence=sequence + 1,
+            digest=(digest + state.contribution(words, magnitude)) % U64_MODULUS,
+            steps=self._told_steps,
+            magnitude=magnitude,
+            count=len(words),
+            base=base,
+            cover=cover,
+        )
+        self._applier.apply(me, header, words, pack_update(header, payload))
+
+    # -- time, and who is there
+
+    def look(self, now: float) -> None:
+        """Follow a new view."""
+        if self._cluster.membership.view is not self._view:
+            self._enter_view(now)
+
+    def tick(self, now: float) -> None:
+        """Publish what waits, and give what owners that are gone were given to others."""
+        for member in self._members:
+            peer = self._cluster.peers.get(member)
+            here = member == self._cluster.me or (
+                peer is not None and peer.ready and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
+            )
+            if here:
+                self._gone_since.pop(member, None)
+            else:
+                self._gone_since.setdefault(member, now)
+        self._redeal(now)
+        for owner in self.channels:
+            peer = self._cluster.peers.get(owner)
+            if peer is not None:
+                self.push(peer)
+        self.publish(now)
+        self._move(now)
+
+    def _enter_view(self, now: float) -> None:
+        me, weights = self._cluster.me, self._state.spec.weights
+        self._view = self._cluster.membership.view
+        self._members = self._view.members or (me,)
+        if self._left and len(self._members) > 1:
+            self._members = tuple(member for member in self._members if member != me)
+        self._gone_since = {
+            member: since for member, since in self._gone_since.items() if member in self._members
+        }
+        self._range = (0, 0)
+        if me in self._members:
+            self._range = range_of(self._members.index(me), len(self._members), weights)
+        self._move(now)
+        self._redeal(now)
+
+    def _move(self, now: float) -> None:
+        """Own the range of the view, and contribute what this node has added up outside of it, but only once
+        its updates cover where that came from: if they never do, the contributors give it to others.
+        """
+        if self._range == self.aggregator.range:
+            return
+        if self._due:
+            self.publish(now)
+        if not self._due:
+            self._contribute_all(self.aggregator.move(self._range), now)
+
+    def hand_over(self, now: float) -> None:
+        """Publish what is due, and contribute to the others what else this owner has added up, since it
+        leaves. What comes from now on is not taken: nothing would ever cover it.
+        """
+        self.publish(now)
+        self._left = True
+        self._enter_view(now)
+
+    def _redeal(self, now: float) -> None:
+        """Give to others what the updates of owners that are gone do not cover."""
+        for owner, channel in list(self.channels.items()):
+            if owner == self._cluster.me or (owner in self._members and self._is_usable(owner, now)):
+                continue
+            for each in channel.to_redeal():
+                each.redealt = True
+                self._contribute(each, now)
+                if each.seen:  # there, and no longer here
+                    each.seen = False
+                    self._see(each, sign=-1)
+        redealt = [channel for channel in self.channels.values() if channel.redealt_bytes]
+        redealt.sort(key=lambda channel: channel.owner.incarnation)
+        while sum(channel.redealt_bytes for channel in redealt) > REDEALT_BYTES_MAX:
+            oldest = redealt.pop(0)
+            why = "if an update of it comes to light that holds them, they count twice"
+            self._say_lost(oldest.owner, oldest.forget_redealt(), why)
+
+    def _say_lost(self, owner: Origin, lost: list[Pending], why: str) -> None:
+        for each in lost:
+            self._take_off(each)
+        self.lost += len(lost)
+        if lost:
+            words = f"{len(lost)} contributions to {self._cluster.name_of(owner)} are given up: {why}"
+            self._out.emit(LogEvent("contributions", words, owner.node))
+
+    def replaced(self, now: float) -> None:
+        """Note that a snapshot has replaced the replica: updates that cover contributions may be in it that
+        this node has not seen.
+        """
+        for channel in list(self.channels.values()):
+            if channel.owner == self._cluster.me:
+                continue
+            self._cover(channel, self._state.covers.numbers(channel.owner).get(self.me, 0), now)

@@ -1,0 +1,46 @@
+"""The range of the weights that each member of a view owns."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Range = tuple[int, int]
+
+
+def range_of(place: int, members: int, weights: int) -> Range:
+    """Return the first weight, and the one after the last, of the member at this place of the view."""
+    return weights * place // members, weights * (place + 1) // members
+
+
+def cut(words: NDArray[np.uint32], members: int, weights: int) -> list[NDArray[np.uint32]]:
+    """Return the words of each member's range, in their order: views of `words` uint32 (n,), sorted."""
+    ends = [range_of(place, members, weights)[1] << 1 for place in range(members - 1)]
+    return np.split(words, np.searchsorted(words, np.array(ends, np.uint64)))
+
+
+def as_updates(
+    indices: NDArray[np.int64], values: NDArray[np.int32], *, kinds_max: int, magnitude_max: int
+) -> list[tuple[int, NDArray[np.uint32]]]:
+    """Return updates, a magnitude and words each, that add exactly `values` (n,), none of them 0, to the
+    coordinates `indices` (n,), ascending.
+
+    One for each magnitude among the values if there are at most `kinds_max`; else one for each bit.
+    """
+    negative = (values < 0).astype(np.uint32)
+    sizes = np.abs(values.astype(np.int64))
+    words = (indices << 1).astype(np.uint32) | negative
+    kinds = np.unique(sizes)
+    if len(kinds) <= kinds_max and int(kinds.max(initial=0)) <= magnitude_max:
+        return [(int(kind), words[sizes == kind]) for kind in kinds]
+    updates = []
+    largest = magnitude_max.bit_length() - 1
+    for bit in range(largest):
+        chosen = words[(sizes >> bit) & 1 == 1]
+        if len(chosen):
+            updates.append((1 << bit, chosen))
+    rest = sizes >> largest
+    while (rest > 0).any():
+        updates.append((1 << largest, words[rest > 0]))
+        rest = np.maximum(rest - 1, 0)
+    return updates

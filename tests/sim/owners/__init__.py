@@ -1,0 +1,1 @@
+"""The fourth family of seeds: mode `owners`, in the same world as the first."""

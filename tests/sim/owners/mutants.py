@@ -1,0 +1,183 @@
+"""Bugs put into the core of mode `owners` on purpose, as in mutants.py of the first family."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core import receive, snapshot_install, state
+from p2psgd.core.owners import aggregator, channel, covers, owners, ranges
+from p2psgd.node import backpressure, stopping
+from tests.sim.mutants import Edit, Mutant
+
+A: Final = "Aggregator."
+C: Final = "Channel."
+O: Final = "Owners."  # noqa: E741
+OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
+    # the channel
+    "not-sent-again-on-a-new-link": (Edit(channel, C + "resend", "self.sent = 0", "pass"),),
+    "counted-as-sent-without-credit": (
+        Edit(
+            channel,
+            C + "unsent",
+            "yield each\n            self.sent = each.number",
+            "self.sent = each.number\n            yield each",
+        ),
+    ),
+    "last-one-covered-kept": (
+        Edit(channel, C + "cover", "self.pending[0].number <= number", "self.pending[0].number < number"),
+    ),
+    "next-one-taken-for-covered": (
+        Edit(
+            channel, C + "cover", "self.pending[0].number <= number", "self.pending[0].number <= number + 1"
+        ),
+    ),
+    "redealt-again-and-again": (Edit(channel, C + "to_redeal", "if not each.redealt", ""),),
+    "opposite-is-the-same": (Edit(channel, "Pending.opposite", "self.words ^ np.uint32(1)", "self.words"),),
+    "opposite-of-half-the-size": (
+        Edit(
+            channel,
+            "Pending.opposite",
+            "seen=False)",
+            "seen=False, magnitude=max(1, self.magnitude // 2))",
+        ),
+    ),
+    # contributing
+    "never-redealt": (Edit(owners, O + "_redeal", "in channel.to_redeal():", "in ():"),),
+    "redealt-only-when-out-of-the-view": (
+        Edit(
+            owners,
+            O + "_redeal",
+            "(owner in self._members and self._is_usable(owner, now))",
+            "owner in self._members",
+        ),
+    ),
+    "given-to-who-is-gone": (Edit(owners, O + "_recipient", "if self._is_usable(member, now):", "if True:"),),
+    "redealt-is-not-marked": (Edit(owners, O + "_redeal", "each.redealt = True", "pass"),),
+    "opposite-not-contributed": (Edit(owners, O + "_cover", "if each.redealt:", "if False:"),),
+    "cover-in-a-snapshot-not-looked-for": (
+        Edit(owners, O + "replaced", "in list(self.channels.values()):", "in ():"),
+    ),
+    "covers-of-updates-not-looked-at": (
+        Edit(receive, "Receiver.update", "self.covered(origin, now)", "pass"),
+    ),
+    "trainer-never-waits": (
+        Edit(
+            backpressure,
+            "Backpressure.regulate",
+            "and owners.full",
+            "and False",
+        ),
+    ),
+    "redealt-kept-without-limit": (
+        Edit(
+            owners,
+            O + "_redeal",
+            "while sum(channel.redealt_bytes for channel in redealt) > REDEALT_BYTES_MAX:",
+            "while False:",
+        ),
+    ),
+    # the trainer's weights
+    "own-changes-not-taken-off": (Edit(owners, O + "_take_off", "self._out.emit(", "id("),),
+    "redealt-seen-twice": (
+        Edit(
+            owners,
+            O + "_redeal",
+            "each.seen = False",
+            "pass",
+        ),
+    ),
+    "opposite-seen": (Edit(channel, "Pending.opposite", "seen=False)", "seen=True)"),),
+    "own-part-never-covered": (Edit(owners, O + "publish", "self._cover(own, own.last, now)", "pass"),),
+    # owning
+    "publishes-though-its-log-is-full": (
+        Edit(owners, O + "publish", "if self._retention.stalled:", "if False:"),
+    ),
+    "duplicates-added": (
+        Edit(owners, O + "take", "if header.number <= self.received.get(origin, 0):", "if False:"),
+    ),
+    "own-part-not-added": (
+        Edit(owners, O + "_contribute", "self.aggregator.add(words, part.magnitude)", "pass"),
+    ),
+    "covers-one-too-many": (
+        Edit(
+            owners,
+            O + "publish",
+            "{origin: self.received[origin] for",
+            "{origin: self.received[origin] + 1 for",
+        ),
+    ),
+    "cover-in-the-last-update": (
+        Edit(
+            owners,
+            O + "publish",
+            "self._publish(magnitude, words[begin : begin + most], cover)",
+            "last = not updates or words is updates[-1][1]\n"
+            "            self._publish(magnitude, words[begin : begin + most], cover if last else ())",
+        ),
+        Edit(
+            owners, O + "publish", "            cover = ()\n", "            cover = () if last else cover\n"
+        ),
+    ),
+    "moves-before-it-covers": (Edit(owners, O + "_move", "if not self._due:", "if True:"),),
+    "moves-without-publishing": (
+        Edit(owners, O + "_move", "self.publish(now)", "pass"),
+        Edit(owners, O + "_move", "if not self._due:", "if True:"),
+    ),
+    "contributions-overtake-updates": (Edit(owners, O + "push", "or self._lacks_updates(peer)", ""),),
+    "added-up-for-others-dropped": (
+        Edit(
+            owners,
+            O + "_move",
+            "self._contribute_all(self.aggregator.move(self._range), now)",
+            "self.aggregator.move(self._range)",
+        ),
+    ),
+    "range-kept-at-the-end": (Edit(owners, O + "hand_over", "self._left = True", "pass"),),
+    "leaves-before-all-is-covered": (
+        Edit(stopping, "_cover", "replica.owners.waits_to_leave and", "False and"),
+    ),
+    "residual-not-reduced": (
+        Edit(
+            aggregator, A + "_take_inside", "np.where(negative, -sent, sent)", "np.where(negative, -sent, 0)"
+        ),
+    ),
+    "outside-values-dropped": (
+        Edit(aggregator, A + "add", "in (*words[:first].tolist(), *words[last:].tolist()):", "in ():"),
+    ),
+    "outside-values-published-again": (
+        Edit(aggregator, A + "_take_outside", "self._outside.clear()", "pass"),
+    ),
+    "outside-values-in-both-places": (
+        Edit(aggregator, A + "move", "self._outside.pop(index)", "self._outside[index]"),
+    ),
+    "kept-part-of-a-range-given-away": (
+        Edit(
+            aggregator,
+            A + "move",
+            "self.residual[kept[0] - begin : kept[1] - begin] = 0",
+            "pass",
+        ),
+    ),
+    "exact-updates-without-their-lowest-bit": (
+        Edit(ranges, "as_updates", "in range(largest):", "in range(1, largest):"),
+    ),
+    # what updates cover
+    "cover-counted-from-zero": (
+        Edit(covers, "Covers.rows", "reached[places[each]] - numbers[places[each]]", "reached[places[each]]"),
+    ),
+    "cover-not-added-up": (
+        Edit(
+            covers,
+            "Covers.note",
+            "numbers[places[row.place]] += row.more",
+            "numbers[places[row.place]] = row.more",
+        ),
+    ),
+    "covers-not-taken-with-a-snapshot": (
+        Edit(snapshot_install, "Adoption.finish", "covers=intake.covers", "covers=None"),
+    ),
+    "covers-of-updates-applied-again-lost": (
+        Edit(snapshot_install, "Adoption._apply_next", "if header.cover:", "if False:"),
+    ),
+    "covers-not-in-checkpoints": (Edit(state, "State.restore", "Covers(restored.covers)", "Covers()"),),
+}

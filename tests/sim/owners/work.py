@@ -1,0 +1,34 @@
+"""What a scenario in mode `owners` has beyond an asynchronous one: how much may wait at a contributor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from p2psgd.core.owners import owners
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersWork:
+    """`pending_max` contributions to one owner, or `pending_bytes_max` to all, that no update covers: beyond
+    the trainer waits. `redealt_bytes_max`: contributions that others were given, and that are kept.
+    """
+
+    pending_max: int
+    pending_bytes_max: int
+    redealt_bytes_max: int
+
+
+@contextmanager
+def small_limits(work: OwnersWork | None) -> Iterator[None]:
+    """Have the core keep to these limits in place of its own."""
+    usual = owners.PENDING_MAX, owners.PENDING_BYTES_MAX, owners.REDEALT_BYTES_MAX
+    try:
+        if work is not None:
+            owners.PENDING_MAX = work.pending_max  # type: ignore[misc]
+            owners.PENDING_BYTES_MAX = work.pending_bytes_max  # type: ignore[misc]
+            owners.REDEALT_BYTES_MAX = work.redealt_bytes_max  # type: ignore[misc]
+        yield
+    finally:
+        owners.PENDING_MAX, owners.PENDING_BYTES_MAX, owners.REDEALT_BYTES_MAX = usual  # type: ignore[misc]

@@ -1,0 +1,62 @@
+"""A few seeds of mode `owners` by `make test`, more by `make test-all`, thousands by `make sim`."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core.owners import channel, owners, ranges
+from p2psgd.core.owners.channel import Channel
+from p2psgd.core.owners.owners import Owners
+from tests.sim.family import OWNERS
+from tests.sim.mutants import mutated
+from tests.sim.owners.mutants import OWNERS_MUTANTS
+from tests.sim.sweep import hunt, run_seed, sweep
+
+FEW_SEEDS, SEEDS = range(5), range(25)
+QUICK_MUTANTS = (
+    "not-sent-again-on-a-new-link",
+    "opposite-not-contributed",
+    "redealt-seen-twice",
+    "cover-in-the-last-update",
+    "range-kept-at-the-end",
+)
+RARE = {  # in so few seeds
+    "owners: cover by a snapshot",
+    "owners: cover of a redealt one by a snapshot",
+    "owners: snapshot of a contributor from a donor that took one",
+    "owners: update that covers and changes nothing",
+    "removal for good",
+}
+
+
+def test_no_seed_violates_an_invariant() -> None:
+    assert [outcome.violation for outcome in sweep(FEW_SEEDS, family=OWNERS).failed] == []
+
+
+@pytest.mark.long
+def test_in_more_seeds_none_does_and_what_must_occur_does() -> None:
+    """In one test: several would run all seeds in each process that has one of them."""
+    summary = sweep(SEEDS, family=OWNERS)
+    assert [outcome.violation for outcome in summary.failed] == []
+    assert set(summary.unseen) <= RARE
+
+
+def test_two_runs_of_a_seed_leave_the_same_trace() -> None:
+    one, other = (run_seed(1, draw=OWNERS.draw, tracing=True).trace for _ in range(2))
+    assert len(one) > 100
+    assert "\n".join(one).encode() == "\n".join(other).encode()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUICK_MUTANTS)
+def test_a_mutant_dies(name: str) -> None:
+    assert hunt(name, range(20), family=OWNERS, deaths_max=1).first is not None
+
+
+@pytest.mark.parametrize("name", OWNERS_MUTANTS)
+def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
+    places = (Owners, Channel, channel, owners, ranges)
+    before = [dict(vars(place)) for place in places]
+    with mutated(OWNERS_MUTANTS[name]):
+        pass
+    assert [dict(vars(place)) for place in places] == before
