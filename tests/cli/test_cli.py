@@ -101,7 +101,7 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "train", "--mode", "foo") == ExitCode.USAGE
-    words = "p2psgd: Invalid value for '--mode': 'foo' is not one of 'async', 'ring' (see --help)\n"
+    words = "p2psgd: Invalid value for '--mode': 'foo' is not one of 'async', 'owners', 'ring' (see --help)\n"
     assert capsys.readouterr().err == words
 
 

@@ -105,7 +105,7 @@ def test_a_weight_that_float32_cannot_hold_is_named(bad: float) -> None:
     ("mode", "payload", "words"),
     [
         ("ring", "x", "payload 'x' is refused: give 'sparse', 'dense' or 'dense-float16'"),
-        ("both", None, "mode 'both' is refused: the modes are 'async' and 'ring'"),
+        ("both", None, "mode 'both' is refused: the modes are 'async', 'owners' and 'ring'"),
         ("async", "dense", "payload='dense' is for a ring: give mode='ring' as well, or leave it out"),
     ],
 )
@@ -121,5 +121,5 @@ def test_a_ring_is_sparse_unless_told_otherwise() -> None:
 
 
 def test_a_mode_that_is_not_known_is_refused() -> None:
-    with pytest.raises(TrainerError, match="mode 'ring' is not known; the modes are async, ring-sparse, "):
+    with pytest.raises(TrainerError, match="mode 'ring' is not known; the modes are async, owners, ring-sparse, "):
         propose(np.zeros(3, np.float32), quantum=QUANTUM, label="", mode="ring")

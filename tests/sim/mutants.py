@@ -112,7 +112,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(daemon, "Daemon.__init__", "disk.incarnations += 1", "disk.incarnations = 1"),
     ),
     # sending and asking
-    "no-push-after-drain": (Edit(replica, R + "handle", "self.log_sender.push(peer, now)", "pass"),),
+    "no-push-after-drain": (Edit(replica, R + "_go_on_with", "self.log_sender.push(peer, now)", "pass"),),
     "credit-never-given-back": (Edit(send, "Outbound.refill", "peer.credit = self.credit_bytes", "pass"),),
     "credit-not-spent": (Edit(send, "Outbound._spend", "peer.credit -= frame_bytes", "pass"),),
     "need-ignored": (Edit(send, "LogSender.serve", "if need.first <= last:", "if False:"),),
