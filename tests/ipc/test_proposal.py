@@ -121,5 +121,5 @@ def test_a_ring_is_sparse_unless_told_otherwise() -> None:
 
 
 def test_a_mode_that_is_not_known_is_refused() -> None:
-    with pytest.raises(TrainerError, match="mode 'ring' is not known; the modes are async, owners, ring-sparse, "):
+    with pytest.raises(TrainerError, match="the modes are async, owners, ring-sparse, ring-dense, "):
         propose(np.zeros(3, np.float32), quantum=QUANTUM, label="", mode="ring")
