@@ -1,4 +1,4 @@
-"""What a trainer reports, with the daemon's own count of steps."""
+"""The daemon adds its own count of steps to the figures that a trainer reports."""
 
 from __future__ import annotations
 

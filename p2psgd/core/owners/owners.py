@@ -15,7 +15,7 @@ would repeat the same correction until the owner's update comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -113,10 +113,17 @@ class Owners:
         """Return the number of owners."""
         return len(self._members)
 
+    def _uncovered(self) -> Iterator[tuple[Channel, Pending]]:
+        """Yield the contributions of this node that no update covers, but for those given to others."""
+        for channel in self.channels.values():
+            for each in channel.pending:
+                if not each.redealt:
+                    yield channel, each
+
     @property
     def waiting(self) -> int:
         """Return how many contributions of this node no update covers, but for those given to others."""
-        return sum(not each.redealt for channel in self.channels.values() for each in channel.pending)
+        return sum(1 for _ in self._uncovered())
 
     @property
     def waits_to_leave(self) -> bool:
@@ -124,9 +131,8 @@ class Owners:
         sent is in their keeping, as what they have added up is.
         """
         return any(
-            not each.redealt and (each.seen or each.number > channel.sent)
-            for channel in self.channels.values()
-            for each in channel.pending
+            each.seen or each.number > channel.sent
+            for channel, each in self._uncovered()
             if channel.owner != self.me
         )
 
@@ -137,13 +143,7 @@ class Owners:
 
     def oldest(self) -> tuple[float, Origin] | None:
         """Return when the oldest contribution was made that no update covers, and its owner."""
-        first = (
-            (each.made, channel.owner)
-            for channel in self.channels.values()
-            for each in channel.pending
-            if not each.redealt
-        )
-        return min(first, default=None)
+        return min(((each.made, channel.owner) for channel, each in self._uncovered()), default=None)
 
     # -- the trainer's weights
 
@@ -285,12 +285,14 @@ class Owners:
             raise PeerError(
                 RejectCode.CONTRIBUTION, f"one incarnation of an owner has at most {ORIGINS_MAX} contributors"
             )
-        self._due.add(origin)
         if header.number <= self.received.get(origin, 0):
-            return  # sent again: the next update says so
+            self._due.add(origin)  # sent again: the next update says so
+            return
         if not self.aggregator.takes(words):
-            words_ = "an owner has no room for more contributions outside of its range"
-            raise PeerError(RejectCode.CONTRIBUTION, words_)
+            raise PeerError(
+                RejectCode.CONTRIBUTION, "this owner has no room for more contributions outside of its range"
+            )
+        self._due.add(origin)
         self.received[origin] = header.number
         self.aggregator.add(words, header.magnitude)
         self._came += 1
@@ -330,10 +332,7 @@ class Owners:
         it.
         """
         waiting = (
-            each.steps - 1
-            for channel in self.channels.values()
-            for each in channel.pending
-            if each.seen and channel.owner != self.me
+            each.steps - 1 for channel, each in self._uncovered() if each.seen and channel.owner != self.me
         )
         return max(self._told_steps, min(waiting, default=self._steps))
 

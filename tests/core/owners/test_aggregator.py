@@ -43,7 +43,7 @@ def count(total: Counter[int], updates: list[Update], *, sign: int = 1) -> None:
 
 
 def left(aggregator: Aggregator) -> Counter[int]:
-    """What it has added up and not published."""
+    """Return what it has added up and not published, by weight."""
     begin = aggregator.range[0]
     total = Counter({begin + place: int(value) for place, value in enumerate(aggregator.residual)})
     total.update(aggregator._outside)

@@ -19,7 +19,7 @@ ANN, BEN, CID = Origin(3, 10), Origin(4, 10), Origin(3, 11)  # Cid is Ann's next
 
 
 def noted(*updates: Iterable[CoverRow]) -> Covers:
-    """What is known after these updates of OWNER."""
+    """Return the covers as they are after these updates of OWNER."""
     covers = Covers()
     for rows in updates:
         covers.check(OWNER, rows)

@@ -1,4 +1,4 @@
-"""What an owner has added up for a range that it loses goes on only after the cover of where it came from."""
+"""An owner that loses its range publishes first, and then gives what it had added up to the next owner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def deliver_until_node_1_has_the_view(cluster: Cluster) -> None:
 
 
 def sent(cluster: Cluster) -> list[FrameType]:
-    """What is on its way from node 1 to node 0, as far as it is about weights."""
+    """Return the types of the frames about weights that are on their way from node 1 to node 0."""
     types = [FrameType(frame[4]) for frame in cluster.queues[1, 0]]
     return [each for each in types if each in (FrameType.UPDATE, FrameType.CONTRIBUTION)]
 

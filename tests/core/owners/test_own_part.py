@@ -1,4 +1,4 @@
-"""What a node contributes to its own range."""
+"""A node contributes to its own range as well."""
 
 from __future__ import annotations
 

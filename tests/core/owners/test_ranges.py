@@ -54,7 +54,7 @@ VALUES = st.dictionaries(
 
 
 def total(updates: list[tuple[int, NDArray[np.uint32]]]) -> dict[int, int]:
-    """What updates add to each weight."""
+    """Return what updates add to each weight."""
     values: dict[int, int] = {}
     for magnitude, words in updates:
         for word in words.tolist():

@@ -58,7 +58,7 @@ COVER_TIMEOUTS: Final = 3  # so long a node that stops waits at most until all i
 
 
 class World(Protocol):
-    """What the account sees of the world."""
+    """The part of the simulated world that the account looks at."""
 
     scenario: Scenario
 
@@ -97,7 +97,7 @@ class _Life:
 
 
 class Account:
-    """Of all lives of a run."""
+    """The account of all lives of a run."""
 
     def __init__(self, world: World, ledger: Ledger) -> None:
         assert world.scenario.owners is not None

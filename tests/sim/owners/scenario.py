@@ -1,4 +1,4 @@
-"""What one seed of mode `owners` stands for: owners are killed, cut off, removed, and come back."""
+"""Draws a run in mode `owners` from a seed: owners are killed, cut off, removed, and come back."""
 
 from __future__ import annotations
 

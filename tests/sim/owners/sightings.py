@@ -1,4 +1,4 @@
-"""What must have happened to contributions in a range of seeds for its silence to mean anything."""
+"""Events that a range of seeds must contain: without them it proves nothing about contributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario in mode `owners` has beyond an asynchronous one: how much may wait at a contributor."""
+"""The limits of a scenario in mode `owners`: how much may wait at a contributor."""
 
 from __future__ import annotations
 
