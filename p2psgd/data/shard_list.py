@@ -193,6 +193,13 @@ def bad_shard(name: str, words: str) -> UsageError:
 
 
 def _load(content: bytes, name: str) -> Arrays:
+    try:
+        return _load_once(content, name)
+    except SystemError:  # of CPython 3.11 when another thread parses Python too (issue 106905): not of the data
+        return _load_once(content, name)
+
+
+def _load_once(content: bytes, name: str) -> Arrays:
     if name.endswith(".safetensors"):
         return _load_safetensors(content)
     if name.endswith(".npy"):

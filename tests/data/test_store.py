@@ -213,3 +213,19 @@ def test_a_file_that_is_no_shard_is_named(tmp_path: Path, name: str, content: An
     assert caught.value.exit_code is ExitCode.DATA
     assert str(caught.value).startswith(f"shard {ascii(name)[1:-1]}: ")
     assert words in str(caught.value)
+
+
+def test_a_shard_is_read_again_when_python_fails_to_parse_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "a.npy", NUMBERS)
+    parse, failures = np.lib.format.read_array, [SystemError("AST constructor recursion depth mismatch")]
+
+    def read_array(*given: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return parse(*given, **named)
+
+    monkeypatch.setattr(np.lib.format, "read_array", read_array)
+    assert make_list(str(tmp_path)).shards[0].samples == len(NUMBERS)
+    assert not failures

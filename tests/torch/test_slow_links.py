@@ -38,6 +38,7 @@ def test_a_trainer_goes_on_while_its_only_link_is_slow_and_no_step_is_lost(tmp_p
             until(daemon.finished, "the trainer has finished")
         assert_replicas_identical(daemons)
         statuses = [daemon.status() for daemon in daemons]
+        until(lambda: all(path.exists() for path in notes), "the trainers have written their notes")
     noted = [np.load(path) for path in notes]
     for status, each in zip(statuses, noted, strict=True):
         assert status is not None
