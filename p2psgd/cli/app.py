@@ -44,6 +44,7 @@ from p2psgd.cli.options import (
     PayloadOption,
     RankOption,
     RecipeOption,
+    RuleOption,
     SecondsOption,
     StepsOption,
     check_device,
@@ -81,6 +82,7 @@ def train(
     ] = None,
     mode: ModeOption = None,
     payload: PayloadOption = None,
+    rule: RuleOption = None,
     device: DeviceOption = None,
 ) -> None:
     """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
@@ -90,7 +92,7 @@ def train(
 
     _exclusive(steps, seconds)
     check_device(device)
-    loaded = load_recipe(recipe, Told(mode, payload))
+    loaded = load_recipe(recipe, Told(mode, payload, rule))
     run_trainer(
         loaded,
         backend=find_backend(device or loaded.device),
@@ -128,6 +130,7 @@ def local(
     failure_timeout: FailureTimeoutOption = 5.0,
     mode: ModeOption = None,
     payload: PayloadOption = None,
+    rule: RuleOption = None,
     device: DeviceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
@@ -150,7 +153,7 @@ def local(
         trainer=trainer,
         initial=initial,
         failure_timeout_s=failure_timeout,
-        told=Told(mode, payload),
+        told=Told(mode, payload, rule),
         device=device,
         http=parse_http(http),
         output=output,

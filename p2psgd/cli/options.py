@@ -108,6 +108,14 @@ PayloadOption = Annotated[
         "(default: sparse)."
     ),
 ]
+RuleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="What owners make of what nodes send: sum, adagrad or adamw; settings may follow in brackets: "
+        "'adamw(beta2=0.95)' (default: as the recipe says, else sum).",
+    ),
+]
 DeviceOption = Annotated[
     str | None,
     typer.Option(

@@ -40,6 +40,7 @@ def attach(
     two_nodes: str = "stall",
     mode: str = "async",
     payload: str | None = None,
+    rule: str | None = None,
     shards: ShardList | None = None,
     control: str | Path | None = None,
     alone: bool | None = None,
@@ -67,6 +68,10 @@ def attach(
         payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32
             changes of all weights, whose mean is applied. "dense-float16": the same, rounded to float16 on
             the way. Default: "sparse".
+        rule: What owners make of what nodes send. "sum": the sum of their changes. "adagrad" and "adamw":
+            changes by the optimizer of that name, whose state each owner keeps for its range; nodes then send
+            gradients, with the learning rate (`Link.send`). Settings may follow in brackets, such as
+            "adamw(beta2=0.95, weight_decay=0.1)". Default: "sum".
         shards: The list of the data that the nodes share out, `p2psgd.data.Shards(...).list`. Default: none.
         control: The daemon's state directory or its socket. Default: $P2PSGD_CONTROL, else the default state
             directory.
@@ -109,7 +114,7 @@ def attach(
                 quantum=quantum,
                 label=label if shards is None else shards.label(label),
                 two_nodes=two_nodes,
-                mode=choose_mode(mode, payload).word,
+                mode=choose_mode(mode, payload, rule).word,
                 shards=0 if shards is None else len(shards.shards),
             )
             run = ProposedRun(**dataclasses.asdict(proposal))

@@ -49,6 +49,7 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.rule import RATE_MAX
 
 # ----------------------------------------------------------------------------
 # A training script's link to its node's daemon: `receive` before a mini-batch, `send` after it.
@@ -62,6 +63,7 @@ from p2psgd.wire.mode import parse_mode
 
 DETACH_TIMEOUT_S = 10.0
 SENDS_AHEAD = 2  # of the daemon, in mode `owners`: others see what is contributed later than elsewhere
+_NO_RATE = "in this run delta is a change, learning rate included; owners take one with a rule but 'sum'"
 FIRST_STATE_STEPS = 10  # then the script's state is given unasked for the first time
 
 
@@ -128,6 +130,7 @@ class Link:
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
+        self._rate = 0.0  # of the last gradient
         self._announced = 0  # steps that peers hear of by an update of this trainer
         self._residual_pass = ResidualPass(
             answer.tensors,
@@ -250,7 +253,12 @@ class Link:
         return applied
 
     def send(
-        self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None = None, *, steps: int = 1
+        self,
+        delta: NDArray[Any],
+        threshold: int | Mapping[str, int] | None = None,
+        *,
+        steps: int = 1,
+        rate: float | None = None,
     ) -> int:
         """Propose a change of all weights, and send its large entries.
 
@@ -269,6 +277,9 @@ class Link:
                 distinct threshold costs 69 bytes. Omit it in a dense ring.
             steps: The number of mini-batches that made the change, 1 to 1,000; the property `steps` rises
                 by it. Default: 1.
+            rate: The learning rate, above 0 and at most 100, in a run whose owners follow another rule than
+                "sum". There `delta` is the gradient itself, and changes the weights here when they come from
+                the owners. Default: none.
 
         Returns:
             The number of indices sent; P in a dense ring.
@@ -286,19 +297,34 @@ class Link:
         self._check_open()
         self._client.check_daemon()
         check_steps("steps", steps)
-        return self._send(delta, threshold, steps)
+        self._check_rate(rate)
+        return self._send(delta, threshold, steps, rate or 0.0)
+
+    def _check_rate(self, rate: float | None) -> None:
+        rule = self.mode.rule
+        if not rule.gradients:
+            if rate is not None:
+                raise TrainerError(f"rate {rate!r:.100} is refused: {_NO_RATE}")
+            return
+        if not isinstance(rate, float | int | np.floating | np.integer) or not 0 < rate <= RATE_MAX:
+            raise TrainerError(
+                f"rate {rate!r:.100} is refused: the owners' rule is {rule.name}, so give the gradient, and"
+                f" the learning rate as a number above 0 and at most {RATE_MAX:g}"
+            )
 
     def _announce(self, zeros: NDArray[Any]) -> None:
         """Send the largest entry of the residual if the last steps have sent nothing: peers learn of steps by
         updates. Asynchronous mode only; `zeros` is a delta that changes nothing, (P,).
         """
-        if self._announced >= self.steps:
+        if self._announced >= self.steps or (self.mode.rule.gradients and not self._rate):
             return
         largest = float(abs(self.residual).max()) / self.quantum
         if largest > 1.0:  # else there is nothing that could be sent
-            self._send(zeros, min(math.ceil(largest) - 1, codec.MAGNITUDE_MAX), 0)
+            self._send(zeros, min(math.ceil(largest) - 1, codec.MAGNITUDE_MAX), 0, self._rate)
 
-    def _send(self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None, steps: int) -> int:
+    def _send(
+        self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None, steps: int, rate: float = 0.0
+    ) -> int:
         memory, compute = self._memory, self._compute
         if memory.state_wanted:
             self._keeping.give_if_asked_long_ago()
@@ -318,13 +344,15 @@ class Link:
             parts = self._residual_pass.run(pass_over, groups)
         except ValueError as error:
             raise self._refusal(error) from None
-        entries = [entry for group, words in parts for entry in self._code(count, group.magnitude, words)]
+        entries = [
+            entry for group, words in parts for entry in self._code(count, group.magnitude, words, rate)
+        ]
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
             counted, given = self._count_shards(count, entries)
         elif self.mode.ring:
-            entries.append(layout.OUTBOX_ENTRY.pack(count, 0, 0))
+            entries.append(layout.OUTBOX_ENTRY.pack(count, 0, 0, 0.0))
             given = memory.mark.contribute(changes=True)
         if self._waiting.says_it_waits or self.mode.owners or not memory.has_room(entries):
             self._wait_for_room(entries)
@@ -332,7 +360,9 @@ class Link:
         memory.publish(entries, given, steps=steps)
         if entries:
             self._announced = count
-        compute.apply_sent(parts)
+        self._rate = rate
+        if not rate:
+            compute.apply_sent(parts)
         if counted:
             self._apply_own(counted)
         self._exact = True
@@ -345,10 +375,11 @@ class Link:
             self._waiting.until_taken(self._ahead[0])
         self._waiting.until_room(entries)
 
-    def _code(self, steps: int, magnitude: int, words: NDArray[np.uint32]) -> list[bytes]:
-        """Return the outbox entries of changes, where the trainer has made `steps` steps."""
+    def _code(self, steps: int, magnitude: int, words: NDArray[np.uint32], rate: float = 0.0) -> list[bytes]:
+        """Return the outbox entries of changes or of a gradient, where the trainer has made `steps` steps."""
         return [
-            layout.OUTBOX_ENTRY.pack(steps, magnitude, len(part)) + codec.encode(part, self._coordinates)
+            layout.OUTBOX_ENTRY.pack(steps, magnitude, len(part), rate)
+            + codec.encode(part, self._coordinates)
             for part in cut_updates(words, self._update_indices_max)
         ]
 
@@ -423,7 +454,7 @@ class Link:
             for part in cut_updates(words, self._update_indices_max)
         ]
         if self.mode.ring:
-            entries.append(layout.OUTBOX_ENTRY.pack(0, 0, 0))
+            entries.append(layout.OUTBOX_ENTRY.pack(0, 0, 0, 0.0))
             given = memory.mark.contribute(changes=True)
         self._waiting.until_room(entries)
         self._exact = False
@@ -470,7 +501,7 @@ class Link:
         if self._waiting.until_open():
             self._memory.settle()
             memory = self._memory
-            entries = [layout.OUTBOX_ENTRY.pack(memory.steps, 0, 0)]
+            entries = [layout.OUTBOX_ENTRY.pack(memory.steps, 0, 0, 0.0)]
             self._waiting.until_room(entries)
             memory.publish(entries, memory.mark.contribute(changes=True), steps=0)
         return 0
@@ -679,7 +710,7 @@ class Link:
             return [], given
         parts = self._counts.parts(given.changes_counted)
         for magnitude, words in parts:
-            head = layout.OUTBOX_ENTRY.pack(steps, magnitude, len(words))
+            head = layout.OUTBOX_ENTRY.pack(steps, magnitude, len(words), 0.0)
             entries.append(head + codec.encode(words, self._coordinates))
         bodies = [self._counts.body(part) for part in parts]
         return bodies, dataclasses.replace(given, changes_counted=self._counts.made)

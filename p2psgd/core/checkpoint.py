@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +37,7 @@ class Checkpoints:
         self._scanner = scanner
         self._saved = saved
         self._out = out
+        self.rule_states: Callable[[], list[bytes]] = list  # of this node's rule, as frame bodies
         self._wanted = False
         self._writing: dict[Origin, int] | None = None
         self._coordinates: NDArray[np.int32] | None = None  # lent to the writer
@@ -59,7 +62,8 @@ class Checkpoints:
         self._writing = {Origin(row.node, row.incarnation): row.sequence for row in rows}
         tail = state.log.tail(self._saved_by_others)
         digest, covers = state.digest_of(rows), state.covers.pack()
-        self._out.emit(WriteCheckpoint(coordinates, rows, digest, tail, state.rounds, covers))
+        effect = WriteCheckpoint(coordinates, rows, digest, tail, state.rounds, covers, self.rule_states())
+        self._out.emit(effect)
 
     def _saved_by_others(self, origin: Origin) -> int:
         acks, others = self._cluster.acks, self._cluster.other_members

@@ -128,7 +128,7 @@ class WriteCheckpoint:
 
     `coordinates` int32 (P,) is a copy that nobody changes until then; `rows` its frontier; `tail` the UPDATE
     frames that not every member has in a checkpoint; `rounds` how many of a sparse ring were complete;
-    `covers` the packed Covers of owners.
+    `covers` the packed Covers of owners, `rule_states` bodies of RULE_STATE frames: of this owner's rule.
     """
 
     coordinates: NDArray[np.int32]
@@ -137,6 +137,7 @@ class WriteCheckpoint:
     tail: Tail
     rounds: int = 0
     covers: list[bytes] = field(default_factory=list)
+    rule_states: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

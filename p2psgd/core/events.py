@@ -46,7 +46,8 @@ from p2psgd.wire.update import OwnUpdateMade
 class Restored:
     """A checkpoint: coordinates int32 (P,) at the frontier `rows` with `digest`, and the UPDATE frames of its
     `tail`; `own` are frames of this node's own updates since then, in order. `rounds`: how many of a sparse
-    ring were complete then; `covers`: the packed Covers of owners.
+    ring were complete then; `covers`: the packed Covers of owners; `rule_states`: of this node's rule, as
+    bodies of RULE_STATE frames.
     """
 
     coordinates: NDArray[np.int32]
@@ -56,6 +57,7 @@ class Restored:
     own: list[bytes]
     rounds: int = 0
     covers: list[bytes] = field(default_factory=list)
+    rule_states: list[bytes] = field(default_factory=list)
 
 
 # ----------------------------------------------------------------------------
@@ -73,6 +75,13 @@ class UpdateBody:
 @dataclass(frozen=True, slots=True)
 class ContributionBody:
     """The body of a CONTRIBUTION frame, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStateBody:
+    """The body of a RULE_STATE frame, unchecked."""
 
     body: bytes | bytearray
 
@@ -140,6 +149,7 @@ RingMessage = RingBegin | RoundMessage
 PeerMessage = (
     UpdateBody
     | ContributionBody
+    | RuleStateBody
     | PeerStatus
     | Fetch
     | Trimmed
@@ -172,6 +182,7 @@ def parse_peer_message(frame_type: FrameType, body: Body) -> PeerMessage | None:
 _BODIES: Final[Mapping[FrameType, Callable[[bytes | bytearray], PeerMessage]]] = {
     FrameType.UPDATE: UpdateBody,
     FrameType.CONTRIBUTION: ContributionBody,
+    FrameType.RULE_STATE: RuleStateBody,
     FrameType.SNAPSHOT_COVER: SnapshotCover,
     FrameType.SNAPSHOT_CHUNK: SnapshotChunk,
     FrameType.SNAPSHOT_TAIL: SnapshotTail,

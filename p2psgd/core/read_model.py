@@ -339,7 +339,7 @@ def _owners(replica: Replica, now: float) -> OwnersView | None:
         return None
     oldest = owners.oldest()
     return OwnersView(
-        owners.rule,
+        owners.rule.word,
         owners.aggregator.range,
         owners.owners,
         owners.waiting,

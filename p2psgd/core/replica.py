@@ -43,6 +43,7 @@ from p2psgd.core.events import (
     Resumed,
     RingChunk,
     RingUpdate,
+    RuleStateBody,
     ScrubRequested,
     SnapshotChunk,
     SnapshotCover,
@@ -171,7 +172,7 @@ class Replica:
         self._view, self._node_state = self.membership.view, node.state  # after the event before
         self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
-        self.owners = self._make_owners(now) if mode.owners else None
+        self.owners = self._make_owners(restored, now) if mode.owners else None
 
     def _compose_cluster(
         self, *, bootstrap_expect: int, votes: Votes, names: Mapping[int, str], now: float
@@ -300,7 +301,7 @@ class Replica:
             now=now,
         )
 
-    def _make_owners(self, now: float) -> Owners:
+    def _make_owners(self, restored: Restored | None, now: float) -> Owners:
         owners = Owners(
             self.cluster,
             self.state,
@@ -309,9 +310,12 @@ class Replica:
             retention=self.retention,
             out=self.out,
             published=self._published,
+            restored=() if restored is None else restored.rule_states,
             now=now,
         )
         self.receiver.covered = owners.covered
+        if owners.custody is not None:
+            self._checkpoints.rule_states = owners.custody.pack
         return owners
 
     # -- what others look at
@@ -466,6 +470,12 @@ class Replica:
                         RejectCode.CONTRIBUTION, "a contribution came in a run whose ranges have no owners"
                     )
                 self.owners.take(peer, message.body, now)
+            case RuleStateBody():
+                if self.owners is None or self.owners.custody is None:
+                    raise PeerError(
+                        RejectCode.RULE_STATE, "the state of a rule came in a run whose owners have none"
+                    )
+                self.owners.custody.take(peer, message.body)
             case PeerStatus():
                 self.receiver.status(peer, message, now)
                 if self.ring is not None:

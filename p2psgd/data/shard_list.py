@@ -195,7 +195,7 @@ def bad_shard(name: str, words: str) -> UsageError:
 def _load(content: bytes, name: str) -> Arrays:
     try:
         return _load_once(content, name)
-    except SystemError:  # of CPython 3.11 when another thread parses Python too (issue 106905): not of the data
+    except SystemError:  # CPython 3.11 raises it when another thread parses Python too (its issue 106905)
         return _load_once(content, name)
 
 

@@ -15,9 +15,9 @@ from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import BUCKETS_MAX, PARTS_MAX
 
-# steps, step, count; the payload follows. In a sparse ring one with step 0 and count 0, and no payload,
-# closes the node's contribution to a round.
-OUTBOX_ENTRY = struct.Struct("<QII")
+# steps, step, count, learning rate; the payload follows. The rate is that of a gradient for a rule of owners,
+# else 0. In a sparse ring one with step 0 and count 0, and no payload, closes the contribution to a round.
+OUTBOX_ENTRY = struct.Struct("<QIIf")
 # In a dense ring: steps, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
 BUCKET_ENTRY = struct.Struct("<QIIII")
 NAME_BYTES_MAX = 200  # and as many of a shape: what a RING_BUCKET takes
@@ -78,7 +78,7 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
 
     A send has as many updates as its indices fill, and beyond that one for each of its thresholds,
     PARTS_MAX together. Each of these may hold one index more (client/compute.py). An entry of one
-    index takes at most 72 bytes: 8 of prefix, 16 of entry header, 43 of payload, 5 of padding; what further
+    index takes at most 72 bytes: 8 of prefix, 20 of entry header, 43 of payload, 1 of padding; what further
     indices add to it they add to a full entry as well. So the full entries and 72 bytes for each threshold
     are enough. The thresholds make at most 294,912 bytes, which is more than 4 of the longest entries only
     below 20,000 coordinates: there the outbox has 512 KiB at most. The full entries take a fifth of a byte

@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.wire import codec
-from p2psgd.wire.mode import ASYNC, OWNERS, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.mode import ASYNC, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.rule import parse_rule
 
 QUANTUM_LOG2_MIN = -30
 PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
@@ -115,18 +116,18 @@ def propose(
     return proposal, coordinates
 
 
-UNPACED: Final[Mapping[object, Mode]] = {
-    mode.word: mode for mode in (ASYNC, OWNERS)
-}  # no node waits for another
-
-
-def choose_mode(mode: object, payload: object) -> Mode:
-    """Return the mode that a script asks for in two words; TrainerError with those that there are."""
-    if mode in UNPACED:
-        if payload is None:
-            return UNPACED[mode]
-        words = f"payload={payload!r:.100} is for a ring"
-        raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
+def choose_mode(mode: object, payload: object, rule: object = None) -> Mode:
+    """Return the mode that a script asks for in these words; TrainerError with those that there are."""
+    if rule is not None and mode != "owners":
+        raise TrainerError(f"rule={rule!r:.100} is for owners: give mode='owners' as well, or leave it out")
+    if mode in ("async", "owners"):
+        if payload is not None:
+            words = f"payload={payload!r:.100} is for a ring"
+            raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
+        try:
+            return ASYNC if mode == "async" else Mode(owners=True, rule=parse_rule(str(rule or "sum")))
+        except ValueError as error:
+            raise TrainerError(str(error)) from None
     if mode != "ring":
         raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async', 'owners' and 'ring'")
     payload = PAYLOADS[0] if payload is None else payload

@@ -47,6 +47,7 @@ from p2psgd.wire.ring_messages import (
     BucketContributed,
     ContributionMade,
 )
+from p2psgd.wire.rule import RATE_MAX
 from p2psgd.wire.update import OwnUpdateMade
 
 # ----------------------------------------------------------------------------
@@ -82,7 +83,11 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
     """Make the checks of outbox entries for a trainer that goes on after `steps`."""
     if mode.dense:
         return Buckets(coordinates, steps)
-    return Contributions(coordinates, steps) if mode.ring else Updates(coordinates, steps)
+    return (
+        Contributions(coordinates, steps)
+        if mode.ring
+        else Updates(coordinates, steps, gradients=mode.rule.gradients)
+    )
 
 
 def check_steps(steps: int, first: int, before: int) -> None:
@@ -94,34 +99,39 @@ def check_steps(steps: int, first: int, before: int) -> None:
 class Updates:
     """Entries of the asynchronous mode; one step may send several."""
 
-    def __init__(self, coordinates: int, steps: int) -> None:
+    def __init__(self, coordinates: int, steps: int, *, gradients: bool) -> None:
         self.half = False
         self.steps = steps
         self.opened = 0
+        self._gradients = gradients
         self._first = steps  # that the next entry may be of; the trainer before may have sent nothing of it
         self._coordinates = coordinates
 
     def check(self, entry: bytes) -> OwnUpdateMade:
         steps = layout.OUTBOX_ENTRY.unpack_from(entry)[0]
         check_steps(steps, self._first, self.steps)
-        update = check_update(entry, self._coordinates)
+        update = check_update(entry, self._coordinates, gradients=self._gradients)
         self.steps = self._first = steps
         return update
 
 
-def check_update(entry: bytes, coordinates: int) -> OwnUpdateMade:
-    """Check an entry of indices and return its update; its number of steps is not checked."""
-    steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+def check_update(entry: bytes, coordinates: int, *, gradients: bool = False) -> OwnUpdateMade:
+    """Check an entry of indices and return its update; its number of steps is not checked. `gradients`:
+    it has a learning rate.
+    """
+    steps, magnitude, count, rate = layout.OUTBOX_ENTRY.unpack_from(entry)
     payload = entry[layout.OUTBOX_ENTRY.size :]
     if not 1 <= magnitude <= codec.MAGNITUDE_MAX:
         raise TrainerError(f"magnitude {magnitude} is not within 1 to {codec.MAGNITUDE_MAX} quanta")
+    if not (0 < rate <= RATE_MAX if gradients else rate == 0):
+        raise TrainerError(f"a learning rate of {rate:g}")
     if not 1 <= count <= codec.indices_max(coordinates):
         raise TrainerError(f"{count} indices, possible are 1 to {codec.indices_max(coordinates)}")
     try:
         words: NDArray[np.uint32] = codec.decode(payload, count, coordinates)
     except PeerError as error:
         raise TrainerError(f"its payload does not decode: {error}") from None
-    return OwnUpdateMade(steps, magnitude, payload, words)
+    return OwnUpdateMade(steps, magnitude, payload, words, rate)
 
 
 class Contributions:
@@ -141,7 +151,7 @@ class Contributions:
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:
             raise TrainerError(f"a contribution to a round that is not open: {self.opened} were opened")
-        steps, magnitude, count = layout.OUTBOX_ENTRY.unpack_from(entry)
+        steps, magnitude, count, _ = layout.OUTBOX_ENTRY.unpack_from(entry)
         if self._updates:
             first = before = self._updates[0].steps
             if steps != first:

@@ -124,6 +124,7 @@ class NodeDisk:
             written_at=time.time(),
             rounds=effect.rounds,
             covers=effect.covers,
+            rule_states=effect.rule_states,
         )
 
     def _own_failed(self, words: str) -> None:

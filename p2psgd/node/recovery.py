@@ -178,4 +178,5 @@ def restored_from(checkpoint: Checkpoint, own: list[bytes]) -> Restored:
         own,
         checkpoint.rounds,
         checkpoint.covers,
+        checkpoint.rule_states,
     )

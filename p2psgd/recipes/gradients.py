@@ -198,7 +198,7 @@ def check_loss(loss: float, recipe: Recipe, *, steps: int, tau: float | None) ->
 # residual that stays a sum of gradients [Strom 2015, section 3].
 #
 # When the rate changes the residual changes with it, so that none of it is sent for the sole reason that the
-# step is smaller now.
+# step is smaller now. Owners with a rule are given the gradient itself, and the rate beside it.
 
 
 class SparseSending:
@@ -207,7 +207,12 @@ class SparseSending:
     def __init__(self, recipe: Recipe, shape: Shape, link: Link) -> None:
         self._link = link
         self._step_size = StepSize(shape.weights, recipe.quantum, tau=recipe.tau, density=recipe.density)
-        self._own_residual = recipe.own_residual and not recipe.run.trains.ring
+        mode = recipe.run.trains
+        self._gradients = mode.rule.gradients
+        self._own_residual = recipe.own_residual and not (mode.ring or self._gradients)
+        self._every = 1 if mode.ring else recipe.push_every
+        self._accrued: Any = None  # of mini-batches that were not sent, (P,)
+        self.unsent = 0  # how many these are
         self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known
 
     @property
@@ -221,19 +226,42 @@ class SparseSending:
 
     @property
     def point(self) -> Vector:
-        """The numbers (P,) at which the gradient is taken: the weights, or these and the own residual."""
+        """The numbers (P,) at which the gradient is taken: the weights, and of this node what it has not sent
+        of the last mini-batches, or all of its residual.
+        """
         link = self._link
-        return link.weights + link.residual if self._own_residual else link.weights
+        point: Vector = link.weights + link.residual if self._own_residual else link.weights
+        return point + self._accrued if self.unsent and not self._gradients else point
 
     def send(self, gradient: Vector, rate: float) -> None:
         """Send what has grown beyond the step with this gradient (P,), which is changed; `rate`: the learning
-        rate.
+        rate. With `push_every` it is sent after so many mini-batches.
         """
-        link = self._link
         before = rate if self.rate is None else self.rate
-        gradient *= np.float32(-rate)
-        if rate != before and not self._own_residual:  # which is a part of the model
-            gradient += np.float32(rate / before - 1) * link.residual
-        link.send(gradient, self._step_size.step(rate))
+        if not self._gradients:
+            gradient *= np.float32(-rate)
+            if rate != before and not self._own_residual:  # which is a part of the model
+                gradient += np.float32(rate / before - 1) * self._link.residual
         self.rate = rate
+        self.unsent += 1
+        if self._every == 1:
+            self._push(gradient, rate)
+            return
+        if self.unsent == 1:
+            self._accrued = gradient.copy()
+        else:
+            self._accrued += gradient
+        if self.unsent >= self._every:
+            self._push(self._accrued, rate)
+
+    def send_rest(self) -> None:
+        """Send what `push_every` has kept back, at the end."""
+        if self.unsent and self.rate is not None:
+            self._push(self._accrued, self.rate)
+
+    def _push(self, gathered: Vector, rate: float) -> None:
+        link = self._link
+        threshold = self._step_size.step(1.0 if self._gradients else rate)
+        link.send(gathered, threshold, steps=self.unsent, rate=rate if self._gradients else None)
+        self.unsent = 0
         self._step_size.sent(sum(link.sent.values()))

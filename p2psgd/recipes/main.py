@@ -101,6 +101,7 @@ def train(
         two_nodes=recipe.run.two_nodes,
         mode=recipe.run.mode,
         payload=mode.payload or None,
+        rule=mode.rule.word if mode.owners else None,
         shards=None if dataset.shards is None else dataset.shards.list,
         make_compute=backend.make_compute,
     )

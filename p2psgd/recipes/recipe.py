@@ -23,7 +23,8 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.data.store import is_url
 from p2psgd.recipes.model import Activation
 from p2psgd.wire.codec import MAGNITUDE_MAX
-from p2psgd.wire.mode import Mode
+from p2psgd.wire.mode import ASYNC, Mode
+from p2psgd.wire.rule import SUM, parse_rule
 
 BUILT_IN_DATA = ("speech-small", "digits")
 RECIPES = Path(__file__).parent
@@ -52,13 +53,18 @@ class RunTable(BaseModel):
     two_nodes: Literal["stall", "lower-id"] = "stall"
     mode: Literal["async", "owners", "ring"] = "async"
     payload: Literal["sparse", "dense", "dense-float16"] | None = None
+    rule: str | None = Field(default=None, max_length=100)
 
     @property
     def trains(self) -> Mode:
-        """Return mode and payload as one; a ring's payload is sparse unless it is given."""
+        """Return mode, payload and rule as one; unless they are given, a ring's payload is sparse, and the
+        rule of owners sum.
+        """
         if self.mode == "ring":
             return Mode(self.payload or "sparse")
-        return Mode(owners=self.mode == "owners")
+        if self.mode == "owners":
+            return Mode(owners=True, rule=SUM if self.rule is None else parse_rule(self.rule))
+        return ASYNC
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class Told:
 
     mode: str | None = None
     payload: str | None = None
+    rule: str | None = None
 
     @property
     def given(self) -> dict[str, str]:
@@ -119,6 +126,18 @@ class Recipe(BaseModel):
         default=False,
         description="true or false (the gradient is taken at the weights plus what this node has not sent)",
     )
+    push_every: int = Field(
+        default=1,
+        ge=1,
+        le=1_000,
+        description="a whole number from 1 to 1000 (mini-batches whose gradients are sent as one)",
+    )
+    fetch_every: int = Field(
+        default=1,
+        ge=1,
+        le=1_000,
+        description="a whole number from 1 to 1000 (mini-batches after each of which updates are applied)",
+    )
     device: str = Field(
         default="auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
@@ -129,7 +148,7 @@ class Recipe(BaseModel):
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
         '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", and of a '
-        'ring payload = "sparse", "dense" or "dense-float16"',
+        'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad" or "adamw"',
     )
 
     _mode_told: bool = PrivateAttr(default=False)
@@ -146,8 +165,11 @@ class Recipe(BaseModel):
         """
         if self._mode_told:
             return ""
-        if self.own_residual and self.run.trains.ring:
-            return f"recipe {self.name}: own_residual means nothing in a ring"
+        if self.own_residual and (self.run.trains.ring or self.run.trains.rule.gradients):
+            where = "a ring" if self.run.trains.ring else "a run whose owners are given gradients"
+            return f"recipe {self.name}: own_residual means nothing in {where}"
+        if self.run.trains.ring and (self.push_every > 1 or self.fetch_every > 1):
+            return f"recipe {self.name}: push_every and fetch_every mean nothing in a ring"
         if not self.run.trains.dense:
             return ""
         words = {"tau": self.tau, "density": self.density, "warm_start": self.warm_start}
@@ -163,10 +185,11 @@ class Recipe(BaseModel):
     def label(self) -> str:
         """The name and a hash of all that must be equal on every node.
 
-        The data's place, the device and own_residual are left out: they may be others on every machine. The
-        table `run` is part of the fingerprint itself, and so are the initial weights.
+        The data's place, the device, own_residual, push_every and fetch_every are left out: they may differ
+        between machines. The table `run` is part of the fingerprint itself, and so are the initial weights.
         """
-        agreed = self.model_dump(mode="json", exclude={"data", "device", "own_residual", "run"})
+        own = {"data", "device", "own_residual", "push_every", "fetch_every"}
+        agreed = self.model_dump(mode="json", exclude={*own, "run"})
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -236,6 +259,7 @@ def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe
         _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
     recipe._mode_told = bool(told.given)
     _check_ring(recipe.run, where, told.given)
+    _check_rule(recipe.run, where, told.given)
     _check_step(recipe, where)
     return recipe
 
@@ -245,8 +269,9 @@ def _tell_run(keys: Keys, told: dict[str, str]) -> None:
     run = keys.get("run", {})
     if not told or not isinstance(run, dict):
         return
-    if told.get("mode", "ring") != "ring":
-        run = {key: value for key, value in run.items() if key != "payload"}
+    belongs = {"payload": "ring", "rule": "owners"}
+    mode = told.get("mode")
+    run = {key: value for key, value in run.items() if mode in (None, belongs.get(key, mode))}
     keys["run"] = run | told
 
 
@@ -264,6 +289,25 @@ def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
     )
 
 
+def _check_rule(run: RunTable, where: str, told: Mapping[str, str]) -> None:
+    """Refuse a rule that is not known, or without owners."""
+    if run.rule is None:
+        return
+    if run.mode != "owners":
+        option = "--rule " if "rule" in told else "rule = "
+        words = f'{option}{run.rule} is for owners, and the mode is "{run.mode}"'
+        _refuse(
+            f"{words}: give --mode owners too, or leave --rule out"
+            if "rule" in told
+            else f'{where}: {words}: give mode = "owners" too (--mode owners), or leave rule out',
+            ExitCode.USAGE if "rule" in told else ExitCode.CONFIGURATION,
+        )
+    try:
+        parse_rule(run.rule)
+    except ValueError as error:
+        _refuse(f"--rule: {error}" if "rule" in told else f"{where}: {error}")
+
+
 def _check_step(recipe: Recipe, where: str) -> None:
     """Refuse a recipe that does not say how large its updates are, or says it out of range.
 
@@ -276,11 +320,13 @@ def _check_step(recipe: Recipe, where: str) -> None:
         _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")
     if recipe.tau is None:
         return
-    step = round(recipe.learning_rate * recipe.tau / recipe.quantum)
+    gradients = recipe.run.trains.rule.gradients
+    step = round((1 if gradients else recipe.learning_rate) * recipe.tau / recipe.quantum)
     if not 1 <= step <= MAGNITUDE_MAX:
         change = "lower" if step < 1 else "raise"
+        moves = "is" if gradients else f"at learning_rate = {recipe.learning_rate:g} moves a weight by"
         _refuse(
-            f"{where}: tau = {recipe.tau:g} at learning_rate = {recipe.learning_rate:g} moves a weight by "
+            f"{where}: tau = {recipe.tau:g} {moves} "
             f"{step} quanta of 2^{recipe.quantum_log2}, which must be 1 to {MAGNITUDE_MAX}: "
             f"{change} quantum_log2, or change tau"
         )

@@ -327,13 +327,20 @@ class Training(RecipeTraining[Plan]):
 
     def _end(self) -> None:
         accuracy = None
+        assert self._sending is not None
+        self._sending.send_rest()
         if not self._interrupted():
             self._link.receive()
             accuracy = self._test_accuracy()
         self._progress.ends(accuracy)
 
     def _ended(self) -> bool:
-        return self._stopped() or self._plan.over(steps=self._link.steps, elapsed_s=self._elapsed_s())
+        return self._stopped() or self._plan.over(steps=self._steps, elapsed_s=self._elapsed_s())
+
+    @property
+    def _steps(self) -> int:
+        """The mini-batches of this node, those that are not sent among them."""
+        return self._link.steps + (self._sending.unsent if self._sending else 0)
 
     def _wait_for_warm_start(self) -> None:
         """Follow rank 0 through the warm start; a trainer that was at work before goes on at once."""
@@ -369,14 +376,14 @@ class Training(RecipeTraining[Plan]):
     def _step(self) -> None:
         self._settle_warm_start()
         walk = self._plan.walk
-        positions = walk.at(self._link.steps)
+        positions = walk.at(self._steps)
         self._train_on(positions, float(positions[0] / walk.samples))
 
     def _settle_warm_start(self) -> None:
         """Settle the warm start, on rank 0, before it takes the samples of a mini-batch: they may be dealt
         out from here on.
         """
-        plan, done = self._plan, self._link.steps
+        plan, done = self._plan, self._steps
         if plan.walk.rank or plan.walk.warm_steps != UNENDING:
             return
         if plan.warm_start_over(done, elapsed_s=self._elapsed_s()):
@@ -385,10 +392,11 @@ class Training(RecipeTraining[Plan]):
     def _train_on(self, positions: Indices, through: float) -> None:
         """Train on one mini-batch of these samples, which lies `through` epochs into the data."""
         link = self._link
-        number = link.steps + 1
+        number = self._steps + 1
         with self._times.step(f"step {number}"):
-            with self._times.part("apply updates received", Part.ADDING):
-                link.receive()
+            if (number - 1) % self._recipe.fetch_every == 0:
+                with self._times.part("apply updates received", Part.ADDING):
+                    link.receive()
             loss = self._send_sparsely(number, positions, self._elapsed_s())
         self._progress.trained(len(positions), loss, through)
 

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from p2psgd.base.errors import CheckpointError, CheckpointUnreadable, words_of
 from p2psgd.core.frontier import Origin
 from p2psgd.core.owners.covers import Covers
+from p2psgd.core.owners.rules import make_rule
 from p2psgd.core.run_spec import RunSpec, check_limits
 from p2psgd.core.update_log import Tail, UnreadableTailError
 from p2psgd.ipc.tensor_table import TENSORS_MAX
@@ -31,8 +32,10 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import COVER_BYTES_MAX, PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
 from p2psgd.wire.messages import Sequence as SequenceNumber
+from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import ROUND_MAX
+from p2psgd.wire.rule_state import split_rule_states
 from p2psgd.wire.update import UpdateHeader, parse_update
 
 # ----------------------------------------------------------------------------
@@ -124,7 +127,7 @@ class CheckpointMeta(BaseModel):
 
     format: Annotated[int, AfterValidator(_known_format)]
     fingerprint: Hex
-    mode: Annotated[str, Field(min_length=1, max_length=64)]
+    mode: Annotated[str, Field(min_length=1, max_length=200)]
     quantum_log2: Annotated[int, Field(ge=-30, le=0)]
     label: Annotated[str, Field(max_length=200)]
     initial: Hex
@@ -142,6 +145,7 @@ class CheckpointMeta(BaseModel):
     owners: Annotated[
         tuple[Annotated[int, Field(ge=1, le=COVER_BYTES_MAX)], ...], Field(max_length=ORIGINS_MAX)
     ] = ()
+    rule_state_bytes: Size = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> CheckpointMeta:
@@ -152,6 +156,8 @@ class CheckpointMeta(BaseModel):
             raise ValueError("the frontier's rows are not in ascending order")
         if self.owners and not self.spec.owners:
             raise ValueError("it has covers of owners, and the ranges of its run have none")
+        if self.rule_state_bytes and make_rule(parse_mode(self.mode).rule) is None:
+            raise ValueError("it has the state of a rule, and its run's rule has none")
         if self.trainer is not None:
             if self.trainer.sequence > self.applied(self.origin):
                 raise ValueError("the trainer's state is ahead of the frontier")
@@ -205,6 +211,8 @@ class CheckpointMeta(BaseModel):
             parts += [Part(f"trainer/{name}", dtype, shape) for name, dtype, shape in self.trainer.arrays]
         if self.owners:
             parts.append(Part("covers", "U8", (sum(self.owners),)))
+        if self.rule_state_bytes:
+            parts.append(Part("rule_states", "U8", (self.rule_state_bytes,)))
         parts.append(Part("tail", "U8", (self.tail_bytes,)))
         return sorted(parts, key=lambda part: -np.dtype(DTYPES[part.dtype]).itemsize)
 
@@ -291,10 +299,11 @@ def _header_of(frame: bytes, weights: int) -> UpdateHeader | None:
 # A checkpoint: all that a node needs to go on after a restart, as one safetensors file.
 #
 # Tensors: `coordinates/NAME` int32 for each tensor of the run, `shard_counts` int32 (2, shards) if it counts
-# shards, `covers` uint8 (bodies of SNAPSHOT_COVER frames) if weights have owners, `tail` uint8 (UPDATE frames
-# as on the wire), and if a trainer was attached `residual` float32 (P,) and `trainer/NAME` for what its
-# script keeps. The metadata has two keys: `p2psgd`, the description
-# (CheckpointMeta) as JSON, and `sha256`, the hash of the whole file with zeros in the place of its own
+# shards, `covers` uint8 (bodies of SNAPSHOT_COVER frames) if weights have owners, `rule_states` uint8 (bodies
+# of RULE_STATE frames) if these have a rule with a state, `tail` uint8 (UPDATE frames as on the wire), and if
+# a trainer was attached `residual` float32 (P,) and `trainer/NAME` for what its script keeps. The metadata
+# has two keys: `p2psgd`, the description (CheckpointMeta) as JSON, and `sha256`, the hash of the whole file
+# with zeros in the place of its own
 # digits. Read with any safetensors reader; written here, so that nothing is copied to be written and an error
 # of the disk keeps its number.
 
@@ -323,8 +332,8 @@ class TrainerCheckpoint:
 class Checkpoint:
     """A node's state: `coordinates` int32 (C,) at the frontier `rows`, with `digest`; `tail` are UPDATE
     frames. `origin` is the incarnation that wrote it, `written_at` Unix time; `rounds` of a sparse ring were
-    complete; `covers` are the packed Covers of owners. `warning` says what of it could not be read, empty if
-    all was.
+    complete; `covers` are the packed Covers of owners, `rule_states` bodies of RULE_STATE frames. `warning`
+    says what of it could not be read, empty if all was.
     """
 
     spec: RunSpec
@@ -337,6 +346,7 @@ class Checkpoint:
     written_at: float
     rounds: int = 0
     covers: list[bytes] = field(default_factory=list)
+    rule_states: list[bytes] = field(default_factory=list)
     warning: str = ""
 
     @property
@@ -371,6 +381,7 @@ class Checkpoint:
                 written_at=self.written_at,
                 rounds=self.rounds,
                 owners=tuple(map(len, self.covers)),
+                rule_state_bytes=sum(map(len, self.rule_states)),
             )
         except ValidationError as error:
             raise CheckpointError(f"this cannot be kept in a checkpoint: {_fault(error)}") from None
@@ -436,10 +447,21 @@ def read_checkpoint(path: Path) -> Checkpoint:
         written_at=meta.written_at,
         rounds=meta.rounds,
         covers=_split(arrays["covers"].tobytes(), meta.owners) if meta.owners else [],
+        rule_states=_rule_states(meta, arrays),
         warning=f"its tail is damaged, {len(tail)} updates of it can be used: {fault}" if fault else "",
     )
     _check(found)
     return found
+
+
+def _rule_states(meta: CheckpointMeta, arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
+    rule = make_rule(parse_mode(meta.mode).rule)
+    if rule is None or not meta.rule_state_bytes:
+        return []
+    try:
+        return split_rule_states(arrays["rule_states"].tobytes(), meta.spec.weights, len(rule.state.arrays))
+    except PeerError as error:
+        raise CheckpointError(f"its rule's state is not valid: {error}") from None
 
 
 def _split(packed: bytes, sizes: Iterable[int]) -> list[bytes]:
@@ -471,6 +493,8 @@ def _pieces(meta: CheckpointMeta, checkpoint: Checkpoint) -> Iterator[memoryview
                 yield memoryview(piece)
         elif kind == "covers":
             yield memoryview(b"".join(checkpoint.covers))
+        elif kind == "rule_states":
+            yield memoryview(b"".join(checkpoint.rule_states))
         elif kind in ("coordinates", SHARD_COUNTS):
             yield _bytes_of(checkpoint.coordinates[place : place + math.prod(shape)])
             place += math.prod(shape)

@@ -13,8 +13,9 @@ from p2psgd.wire import codec
 from p2psgd.wire.cover import NUMBER_MAX
 from p2psgd.wire.frames import CONTRIBUTION_HEADER_BYTES
 from p2psgd.wire.reject import PeerError, RejectCode
+from p2psgd.wire.rule import RATE_MAX
 
-_HEADER: Final = struct.Struct("<QIII")
+_HEADER: Final = struct.Struct("<QIIIf")
 _CHECKSUM: Final = struct.Struct("<I")
 assert _HEADER.size + _CHECKSUM.size == CONTRIBUTION_HEADER_BYTES
 
@@ -22,27 +23,30 @@ assert _HEADER.size + _CHECKSUM.size == CONTRIBUTION_HEADER_BYTES
 @dataclass(frozen=True, slots=True)
 class ContributionHeader:
     """The header of a contribution. `number` counts those from one node to one owner, from 1; `magnitude` is
-    the size of each change in quanta, `count` how many indices the payload holds, counted from `base`.
+    the size of each number in quanta, `count` how many indices the payload holds, counted from `base`.
+    `rate`: 0 if the numbers are changes, as made; else they are a gradient, for the run's rule to make
+    changes of at this learning rate.
     """
 
     number: int
     magnitude: int
     base: int
     count: int
+    rate: float = 0.0
 
 
 def pack_contribution(header: ContributionHeader, payload: bytes) -> bytes:
     """Build the body of a CONTRIBUTION frame."""
-    checked = _HEADER.pack(header.number, header.magnitude, header.base, header.count)
+    checked = _HEADER.pack(header.number, header.magnitude, header.base, header.count, header.rate)
     checksum = codec.continue_crc32c(payload, codec.continue_crc32c(checked, 0))
     return b"".join((checked, _CHECKSUM.pack(checksum), payload))
 
 
 def parse_contribution(
-    body: bytes | bytearray, weights: int
+    body: bytes | bytearray, weights: int, *, gradients: bool
 ) -> tuple[ContributionHeader, NDArray[np.uint32]]:
     """Return header and words uint32 (count,) of a contribution in a run of `weights` weights; PeerError
-    unless all of it is right.
+    unless all of it is right. `gradients`: the run's rule takes them.
     """
     if len(body) <= CONTRIBUTION_HEADER_BYTES:
         raise PeerError(RejectCode.CONTRIBUTION, f"a contribution of {len(body)} bytes holds no indices")
@@ -55,6 +59,11 @@ def parse_contribution(
     if not numbered or not 1 <= header.magnitude <= codec.MAGNITUDE_MAX or header.base >= weights:
         words = f"number {header.number}, magnitude {header.magnitude}, from weight {header.base} on"
         raise PeerError(RejectCode.CONTRIBUTION, f"a contribution that cannot be: {words}")
+    if not (0 <= header.rate <= RATE_MAX if gradients else header.rate == 0):
+        words = f"a contribution at a learning rate of {header.rate:g}"
+        raise PeerError(
+            RejectCode.CONTRIBUTION, f"{words}, possible is {f'0 to {RATE_MAX:g}' * gradients or 0}"
+        )
     return header, decode_words(payload, header.count, header.base, weights)
 
 

@@ -46,6 +46,7 @@ class FrameType(enum.IntEnum):
     CONTRIBUTION = 23
     PEERS = 24
     SNAPSHOT_COVER = 25
+    RULE_STATE = 26
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
@@ -54,7 +55,10 @@ PREFIX: Final = struct.Struct("<IB")
 UPDATE_HEADER_BYTES: Final = 64
 ORIGINS_MAX: Final = 1024  # origins a run may see
 COVER_BYTES_MAX: Final = 32 * 1024  # of an owner's update, or in a snapshot: 1,024 contributors
-CONTRIBUTION_HEADER_BYTES: Final = 24
+CONTRIBUTION_HEADER_BYTES: Final = 28
+RULE_STATE_HEADER_BYTES: Final = 24
+RULE_STATE_ARRAYS_MAX: Final = 2
+RULE_STATE_WEIGHTS_MAX: Final = 16 * 1024  # in one frame
 SMALL_BYTES_MAX: Final = 4 * 1024  # what has no table; before a peer is known it gets no more of our memory
 VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidden nodes
 TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
@@ -93,6 +97,7 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
         FrameType.CONTRIBUTION: CONTRIBUTION_HEADER_BYTES + payload,
         FrameType.PEERS: PEERS_BYTES_MAX,
+        FrameType.RULE_STATE: (RULE_STATE_HEADER_BYTES + 4 * RULE_STATE_ARRAYS_MAX * RULE_STATE_WEIGHTS_MAX),
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}
 

@@ -1,8 +1,9 @@
 """The mode of a run: how its nodes train together, as one word of its specification.
 
 "async": no node waits for another. "owners": nor there, and each node adds up what all others contribute to
-its own range of the weights. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds, all in
-step; the last sends float16 and adds in float32. Another payload is another word here.
+its own range of the weights; "owners-" and a rule (wire/rule.py): what it makes of these. "ring-sparse",
+"ring-dense" and "ring-dense-float16": in rounds, all in step; the last sends float16 and adds in float32.
+Another payload is another word here.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from p2psgd.wire.rule import SUM, Rule, parse_rule
+
 PAYLOADS: Final = ("sparse", "dense", "dense-float16")
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
     """A mode of training: `payload` is one of PAYLOADS in rounds, else empty; `owners`: ranges of the weights
-    have owners.
+    have owners, which follow `rule`.
 
     `ring`: in rounds. `dense`: in rounds that sum float32 arrays: the weights are float32 numbers, not
     multiples of a quantum. `half`: sums travel as float16. These three follow from the payload.
@@ -24,6 +27,7 @@ class Mode:
 
     payload: str = ""
     owners: bool = False
+    rule: Rule = SUM
     ring: bool = field(init=False, repr=False, compare=False)
     dense: bool = field(init=False, repr=False, compare=False)
     half: bool = field(init=False, repr=False, compare=False)
@@ -36,7 +40,9 @@ class Mode:
     @property
     def word(self) -> str:
         """Return the mode as it stands in the run's specification."""
-        return f"ring-{self.payload}" if self.ring else "owners" if self.owners else "async"
+        if self.owners:
+            return "owners" if self.rule == SUM else f"owners-{self.rule.word}"
+        return f"ring-{self.payload}" if self.ring else "async"
 
 
 ASYNC: Final = Mode()
@@ -46,6 +52,8 @@ _MODES: Final = {mode.word: mode for mode in (ASYNC, OWNERS, *map(Mode, PAYLOADS
 
 def parse_mode(word: str) -> Mode:
     """Parse a mode from its word; ValueError with the words there are."""
+    if word.startswith("owners-"):
+        return Mode(owners=True, rule=parse_rule(word.removeprefix("owners-")))
     mode = _MODES.get(word)
     if mode is None:
         raise ValueError(f"mode {word!r:.100} is not known; the modes are {', '.join(_MODES)}")

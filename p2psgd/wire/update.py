@@ -165,12 +165,15 @@ def decode_update(header: UpdateHeader, payload: bytes | memoryview, weights: in
 
 @dataclass(frozen=True, slots=True)
 class OwnUpdateMade:
-    """The node's trainer made an update: `words` is what `payload` decodes to, already checked."""
+    """The node's trainer made an update: `words` is what `payload` decodes to, already checked. `rate`: of a
+    gradient for a rule of owners, the learning rate; else 0.
+    """
 
     steps: int
     magnitude: int
     payload: bytes
     words: NDArray[np.uint32]
+    rate: float = 0.0
 
 
 # ----------------------------------------------------------------------------

@@ -289,7 +289,8 @@ class Cluster:
         if saved is None:
             return None
         tail, copy = list(saved.tail), saved.coordinates.copy()
-        return Restored(copy, saved.rows, saved.digest, tail, [], saved.rounds, saved.covers)
+        more = saved.rounds, saved.covers, saved.rule_states
+        return Restored(copy, saved.rows, saved.digest, tail, [], *more)
 
     def deliver(self, source: int, target: int) -> bool:
         """Pass one frame on; False if there is none."""

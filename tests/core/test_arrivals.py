@@ -10,6 +10,7 @@ from p2psgd.core.events import (
     PeerStatus,
     RingChunk,
     RingUpdate,
+    RuleStateBody,
     SnapshotChunk,
     SnapshotCover,
     SnapshotStart,
@@ -120,6 +121,7 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
 BODIES = {
     FrameType.UPDATE: UpdateBody,
     FrameType.CONTRIBUTION: ContributionBody,
+    FrameType.RULE_STATE: RuleStateBody,
     FrameType.SNAPSHOT_COVER: SnapshotCover,
     FrameType.SNAPSHOT_CHUNK: SnapshotChunk,
     FrameType.SNAPSHOT_TAIL: SnapshotTail,

@@ -69,7 +69,9 @@ class Trainer:
     def write_update(self, steps: int, indices: list[int], step: int = 1, count: int | None = None) -> None:
         words = make_words(np.array(indices), np.zeros(len(indices)))
         payload = codec.encode(words, WEIGHTS)
-        self.write(layout.OUTBOX_ENTRY.pack(steps, step, len(indices) if count is None else count) + payload)
+        self.write(
+            layout.OUTBOX_ENTRY.pack(steps, step, len(indices) if count is None else count, 0.0) + payload
+        )
 
     def take(self, entries: int = TAKE_ENTRIES, indices: int = TAKE_INDICES) -> list[list[int]]:
         return [list(update.words >> 1) for update in self.take_updates(entries, indices)]
@@ -328,11 +330,11 @@ def test_random_bytes_in_the_whole_outbox_are_never_an_update_or_a_crash(seed: i
     trainer.outbox[:] = random.integers(0, 256, trainer.outbox.size, dtype=np.uint8)
     # A prefix and an entry header that hold, so that the payload is what is looked at.
     payload_bytes = int(random.integers(1, 500))
-    trainer.outbox[:8] = np.frombuffer(np.array([16 + payload_bytes, GENERATION], "<u4").tobytes(), np.uint8)
-    trainer.outbox[8:24] = np.frombuffer(
-        layout.OUTBOX_ENTRY.pack(11, 1, int(random.integers(1, 1025))), np.uint8
+    trainer.outbox[:8] = np.frombuffer(np.array([20 + payload_bytes, GENERATION], "<u4").tobytes(), np.uint8)
+    trainer.outbox[8:28] = np.frombuffer(
+        layout.OUTBOX_ENTRY.pack(11, 1, int(random.integers(1, 1025)), 0.0), np.uint8
     )
-    trainer.counters.store(Counter.OUTBOX_HEAD, entry_bytes(16 + payload_bytes))
+    trainer.counters.store(Counter.OUTBOX_HEAD, entry_bytes(20 + payload_bytes))
     with pytest.raises(TrainerError, match="does not decode"):
         trainer.take()
     trainer.daemon.close()

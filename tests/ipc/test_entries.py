@@ -55,10 +55,10 @@ class Trainer:
 
     def update(self, steps: int, indices: list[int], step: int = 1) -> None:
         payload = codec.encode(make_words(np.array(indices), np.zeros(len(indices))), WEIGHTS)
-        self.write(layout.OUTBOX_ENTRY.pack(steps, step, len(indices)) + payload)
+        self.write(layout.OUTBOX_ENTRY.pack(steps, step, len(indices), 0.0) + payload)
 
     def close(self, steps: int) -> None:
-        self.write(layout.OUTBOX_ENTRY.pack(steps, 0, 0))
+        self.write(layout.OUTBOX_ENTRY.pack(steps, 0, 0, 0.0))
 
     def bucket(
         self, offset: int, count: int, *, kind: int = CHANGES, steps: int = 11, name: bytes = b"name"
@@ -162,7 +162,7 @@ def test_a_share_of_two_mini_batches_is_refused(sparse: Trainer) -> None:
 def test_a_closing_entry_that_is_none_is_refused(
     sparse: Trainer, step: int, count: int, more: bytes, words: str
 ) -> None:
-    sparse.write(layout.OUTBOX_ENTRY.pack(11, step, count) + more)
+    sparse.write(layout.OUTBOX_ENTRY.pack(11, step, count, 0.0) + more)
     with pytest.raises(TrainerError, match=words):
         sparse.take()
 

@@ -27,7 +27,7 @@ def test_a_count_beyond_it_is_refused_and_the_next_trainer_attaches(daemon: Daem
     link = attach(ZEROS, quantum=QUANTUM, control=daemon.path)
     payload = codec.encode(make_words(np.array([1]), np.array([0])), WEIGHTS)
     memory = link._memory
-    memory._outbox.put(layout.OUTBOX_ENTRY.pack(STEPS_MAX + 1, 1, 1) + payload)
+    memory._outbox.put(layout.OUTBOX_ENTRY.pack(STEPS_MAX + 1, 1, 1, 0.0) + payload)
     memory._counters.store(Counter.OUTBOX_HEAD, memory._outbox.head)
     memory._wake_daemon.signal()
     wait_until(lambda: not daemon.trainer_status()["attached"], "the liar is refused")

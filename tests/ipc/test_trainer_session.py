@@ -26,7 +26,7 @@ from tests.ipc.daemons import (
     wait_until,
 )
 
-RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5) + b"\xff" * 40
+RUBBISH = layout.OUTBOX_ENTRY.pack(2, 1, 5, 0.0) + b"\xff" * 40
 
 
 def test_reports_reach_the_status_and_stay_until_the_next(daemon: Daemon, link: Link) -> None:

@@ -81,7 +81,10 @@ class FakeLink:
             self.peer_steps[node] = steps
         return len(updates)
 
-    def send(self, delta: Vector, threshold: int | Mapping[str, int]) -> int:
+    def send(
+        self, delta: Vector, threshold: int | Mapping[str, int], *, steps: int = 1, rate: float | None = None
+    ) -> int:
+        assert rate is None
         assert np.isfinite(delta).all()
         sizes = self.net.sizes
         by_tensor = dict.fromkeys(sizes, threshold) if isinstance(threshold, int) else threshold
@@ -95,7 +98,7 @@ class FakeLink:
         amounts = np.copysign(limits, self.residual)[indices]
         self.residual[indices] -= amounts
         self.weights[indices] += amounts
-        self.steps += 1
+        self.steps += steps
         self.thresholds.append(threshold)
         self.counts.append(len(indices))
         parts = np.split(over, np.cumsum(list(sizes.values()))[:-1])

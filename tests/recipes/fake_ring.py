@@ -92,9 +92,11 @@ class FakeRingLink(FakeLink):
                 lambda: self.stopping or self.node not in self.net.given, timeout_s
             )
 
-    def send(self, delta: Vector, step: int | Mapping[str, int]) -> int:
+    def send(
+        self, delta: Vector, threshold: int | Mapping[str, int], *, steps: int = 1, rate: float | None = None
+    ) -> int:
         before = self.weights.copy()
-        count = super().send(delta, step)
+        count = super().send(delta, threshold, steps=steps, rate=rate)
         change, self.weights = self.weights - before, before
         self.net.give(self.node, change)
         return count

@@ -107,14 +107,49 @@ def test_a_sample_weighs_no_more_in_a_short_mini_batch(digits: Dataset) -> None:
     changes: list[float] = []
     send = link.send
 
-    def noting(delta: Any, threshold: int | Mapping[str, int]) -> int:
+    def noting(delta: Any, threshold: int | Mapping[str, int], **more: Any) -> int:
         changes.append(float(np.abs(delta).sum()))
-        return send(delta, threshold)
+        return send(delta, threshold, **more)
 
     link.send = noting  # type: ignore[method-assign]
     run_together(trainings(recipe, digits, [link]))
     whole, short = changes
     assert 0 < short < whole / 10
+
+
+def test_gradients_of_several_mini_batches_are_pushed_as_one_and_updates_fetched_now_and_then(
+    digits: Dataset,
+) -> None:
+    recipe = quick(epochs=2, warm_start=0.0, push_every=3, fetch_every=4)
+    (link,) = links(recipe, digits, 1)
+    pushed, fetched, send, receive = [], [], link.send, link.receive
+
+    def pushing(delta: Any, threshold: int | Mapping[str, int], *, steps: int = 1, rate: Any = None) -> int:
+        pushed.append(steps)
+        return send(delta, threshold, steps=steps)
+
+    def fetching() -> int:
+        fetched.append(link.steps)
+        return receive()
+
+    link.send, link.receive = pushing, fetching  # type: ignore[method-assign]
+    (training,) = trainings(recipe, digits, [link])
+    run_together([training])
+    steps = -(-2 * len(digits.train.labels) // recipe.batch)
+    assert pushed == [3] * (steps // 3) + [steps % 3] * (steps % 3 > 0)  # the rest goes out at the end
+    assert link.steps == steps
+    assert len(fetched) == -(-steps // 4) + 1  # and once before the accuracy is measured
+
+
+def test_a_node_computes_at_its_own_mini_batches_that_are_not_pushed_yet(digits: Dataset) -> None:
+    """With one node that counts its residual too, that is plain SGD, but for the order of sums."""
+    recipe = quick(epochs=1, warm_start=0.0, own_residual=True)
+    ends = []
+    for every in (1, 5):
+        (link,) = links(recipe, digits, 1)
+        run_together(trainings(recipe.model_copy(update={"push_every": every}), digits, [link]))
+        ends.append(link.weights + link.residual)
+    np.testing.assert_allclose(ends[1], ends[0], atol=1e-4)
 
 
 def test_a_target_density_is_met(digits: Dataset) -> None:
@@ -194,10 +229,10 @@ def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Datase
     first_life = trainings(recipe, digits, [parted], steps=40)[0]
     send = parted.send
 
-    def dying(delta: Any, threshold: int | Mapping[str, int]) -> int:
+    def dying(delta: Any, threshold: int | Mapping[str, int], **more: Any) -> int:
         if parted.steps == died_at:
             raise ConnectionError
-        return send(delta, threshold)
+        return send(delta, threshold, **more)
 
     parted.send = dying  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):

@@ -138,6 +138,7 @@ def _frame(frame: bytes) -> str:
             | FrameType.SNAPSHOT_CHUNK
             | FrameType.SNAPSHOT_TAIL
             | FrameType.CONTRIBUTION
+            | FrameType.RULE_STATE
         ):
             return frame_type.name
         case FrameType.UPDATE:

@@ -4,6 +4,7 @@ Python reference alone.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,8 +52,10 @@ def cover(base: int, rows: Sequence[Row]) -> bytes:
     return packed([base, *(number for row in rows for number in row)])
 
 
-def contribution_of(number: int, magnitude: int, base: int, count: int, payload: bytes) -> bytes:
-    checked = struct.pack("<QIII", number, magnitude, base, count)
+def contribution_of(
+    number: int, magnitude: int, base: int, count: int, payload: bytes, *, rate: float = 0.0
+) -> bytes:
+    checked = struct.pack("<QIIIf", number, magnitude, base, count, rate)
     return checked + struct.pack("<I", reference.crc32c(checked + payload)) + payload
 
 
@@ -82,10 +85,12 @@ ROWS: Final[list[Row]] = [(0, 2), (3, 1), (NEW, 5, 0xA1, 1000)]
 MANY: Final[list[Row]] = [(NEW, NUMBER_MAX, U64_MAX - each, U64_MAX) for each in range(40)]
 
 
-def contribution(name: str, number: int, magnitude: int, words: Sequence[int], weights: int) -> Case:
+def contribution(
+    name: str, number: int, magnitude: int, words: Sequence[int], weights: int, *, rate: int = 0
+) -> Case:
     base = words[0] >> 1
-    body = contribution_of(number, magnitude, base, len(words), shifted(words, base, weights))
-    numbers = {"number": number, "magnitude": magnitude, "base": base}
+    body = contribution_of(number, magnitude, base, len(words), shifted(words, base, weights), rate=rate)
+    numbers = {"number": number, "magnitude": magnitude, "base": base, "rate": rate}
     return Case(name, "CONTRIBUTION", weights, numbers, [], words, body)
 
 
@@ -111,6 +116,8 @@ def cases() -> list[Case]:
         contribution("the worked example", 1, 32, WORDS, 30),
         contribution("the first weight", 1, 1, [0], 1),
         contribution("the largest numbers", NUMBER_MAX, 2**20, last, P_MAX),
+        contribution("a gradient", 2, 32, WORDS, 30, rate=1),
+        contribution("a gradient at the largest rate", 2, 32, WORDS, 30, rate=100),
         contribution("a range in the dense form", 2, 3, dense, 30),
         contribution("two blocks", 3, 9, [index << 1 for index in range(1000, 60_000, 97)], 100_000),
         update("the worked example", HEADER, [(NEW, 1, 0xA1, 1000)], WORDS, 30),
@@ -144,6 +151,9 @@ def _refused_contributions() -> list[Refused]:
         ("magnitude 0", "CONTRIBUTION", contribution_of(1, 0, 17, 2, payload)),
         ("magnitude 2^20 + 1", "CONTRIBUTION", contribution_of(1, 2**20 + 1, 17, 2, payload)),
         ("a base of P", "CONTRIBUTION", contribution_of(1, 32, 30, 2, payload)),
+        ("a rate that is no number", "CONTRIBUTION", contribution_of(1, 32, 17, 2, payload, rate=math.nan)),
+        ("a rate below 0", "CONTRIBUTION", contribution_of(1, 32, 17, 2, payload, rate=-1.0)),
+        ("a rate above 100", "CONTRIBUTION", contribution_of(1, 32, 17, 2, payload, rate=101.0)),
         ("no index", "PAYLOAD", contribution_of(1, 32, 17, 0, payload)),
         ("an index less", "PAYLOAD", contribution_of(1, 32, 17, 1, payload)),
         ("more indices than weights from the base on", "PAYLOAD", contribution_of(1, 32, 17, 14, payload)),

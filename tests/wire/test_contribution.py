@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ MAGNITUDES = st.integers(1, codec.MAGNITUDE_MAX)
 
 def refused(body: bytes, code: RejectCode, words: str) -> None:
     with pytest.raises(PeerError, match=words) as caught:
-        parse_contribution(body, WEIGHTS)
+        parse_contribution(body, WEIGHTS, gradients=False)
     assert caught.value.code is code
 
 
@@ -50,7 +51,7 @@ def test_a_contribution_survives_the_wire(
     header = ContributionHeader(number, magnitude, base, len(words))
     body = pack_contribution(header, payload)
     assert len(body) <= link_limits(weights)[FrameType.CONTRIBUTION]
-    found, back = parse_contribution(body, weights)
+    found, back = parse_contribution(body, weights, gradients=False)
     assert found == header
     assert np.array_equal(back, words)
 
@@ -72,7 +73,7 @@ def test_a_far_range_costs_no_more_than_the_first() -> None:
 
 
 def test_the_fields_of_a_contribution_stand_where_the_specification_says() -> None:
-    checked = struct.pack("<QIII", 3, 32, 700, 3)
+    checked = struct.pack("<QIIIf", 3, 32, 700, 3, 0.0)
     assert checked + struct.pack("<I", codec.crc32c(checked + PAYLOAD)) + PAYLOAD == BODY
     assert len(BODY) == CONTRIBUTION_HEADER_BYTES + len(PAYLOAD)
 
@@ -105,6 +106,19 @@ def test_a_header_that_cannot_be_is_refused(changes: dict[str, int], words: str)
     refused(body, RejectCode.CONTRIBUTION, f"a contribution that cannot be: .*{words}")
 
 
+@pytest.mark.parametrize("rate", [-0.5, 100.5, math.nan, math.inf, -math.inf])
+def test_a_gradient_at_a_rate_that_cannot_be_is_refused(rate: float) -> None:
+    with pytest.raises(PeerError, match=r"a learning rate of .*, possible is 0 to 100"):
+        parse_contribution(pack_contribution(replace(HEADER, rate=rate), PAYLOAD), WEIGHTS, gradients=True)
+
+
+def test_gradients_are_for_a_run_with_a_rule_and_changes_for_any() -> None:
+    body = pack_contribution(replace(HEADER, rate=0.25), PAYLOAD)
+    refused(body, RejectCode.CONTRIBUTION, "a contribution at a learning rate of 0.25, possible is 0$")
+    assert parse_contribution(body, WEIGHTS, gradients=True)[0].rate == 0.25
+    assert parse_contribution(BODY, WEIGHTS, gradients=True)[0].rate == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -124,15 +138,15 @@ def test_a_range_of_one_weight_at_the_end_is_whole() -> None:
     words = uint32([(WEIGHTS - 1) << 1 | 1])
     base, payload = encode_words(words, WEIGHTS)
     body = pack_contribution(ContributionHeader(1, 1, base, 1), payload)
-    assert parse_contribution(body, WEIGHTS)[1].tolist() == words.tolist()
+    assert parse_contribution(body, WEIGHTS, gradients=False)[1].tolist() == words.tolist()
 
 
 @given(st.binary(max_size=80), st.integers(1, codec.WEIGHTS_MAX), st.booleans())
 def test_any_bytes_are_a_contribution_or_refused(body: bytes, weights: int, sealed: bool) -> None:
-    if sealed and len(body) > 20:  # its checksum at least is right
-        body = body[:20] + struct.pack("<I", codec.crc32c(body)) + body[20:]
+    if sealed and len(body) > 24:  # its checksum at least is right
+        body = body[:24] + struct.pack("<I", codec.crc32c(body)) + body[24:]
     try:
-        header, words = parse_contribution(body, weights)
+        header, words = parse_contribution(body, weights, gradients=False)
     except PeerError:
         return
     assert len(words) == header.count
@@ -151,7 +165,7 @@ def test_no_numbers_in_a_header_get_past_it_wrong(
 ) -> None:
     body = pack_contribution(ContributionHeader(number, magnitude, base, count), payload)
     try:
-        header, words = parse_contribution(body, WEIGHTS)
+        header, words = parse_contribution(body, WEIGHTS, gradients=False)
     except PeerError:
         return
     assert 1 <= header.number <= NUMBER_MAX

@@ -29,7 +29,7 @@ def vectors(type_name: str) -> list[OwnersVector]:
 def read(vector: RefusedOwnersVector) -> None:
     match vector.type_name:
         case "CONTRIBUTION":
-            parse_contribution(vector.body, vector.weights)
+            parse_contribution(vector.body, vector.weights, gradients=True)
         case "UPDATE":
             decode_update(*parse_update(vector.body, vector.weights), vector.weights)
         case "SNAPSHOT_COVER":
@@ -41,7 +41,7 @@ def read(vector: RefusedOwnersVector) -> None:
 @pytest.mark.parametrize("vector", vectors(CONTRIBUTION), ids=lambda vector: vector.name)
 def test_a_contribution_is_read_and_written(vector: OwnersVector) -> None:
     words = uint32(vector.words)
-    header, found = parse_contribution(vector.body, vector.weights)
+    header, found = parse_contribution(vector.body, vector.weights, gradients=True)
     assert header == ContributionHeader(**vector.numbers, count=len(words))
     assert np.array_equal(found, words)
     base, payload = encode_words(words, vector.weights)

@@ -19,7 +19,8 @@ _SELF_BYTES: Final = 200  # what one costs beside its arrays
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Pending:
-    """A contribution that is not known to be covered: words uint32 (n,), sorted, with its magnitude.
+    """A contribution that is not known to be covered: words uint32 (n,), sorted, with its magnitude; `rate`
+    as in ContributionHeader.
 
     `seen`: the node's trainer has these changes in its weights, as it made them. `made`: when they came into
     being, in seconds of the replica's clock, and `steps` how many the trainer had made. `redealt`: others
@@ -31,6 +32,7 @@ class Pending:
     seen: bool
     steps: int
     made: float
+    rate: float = 0.0
     number: int = 0
     body: bytes = b""  # of its CONTRIBUTION frame; empty on the channel to this node itself
     redealt: bool = False

@@ -15,6 +15,7 @@ would repeat the same correction until the owner's update comes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
@@ -27,7 +28,8 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.owners.aggregator import Aggregator, Update
 from p2psgd.core.owners.channel import Channel, Pending
-from p2psgd.core.owners.ranges import Range, cut, range_of
+from p2psgd.core.owners.custody import Custody
+from p2psgd.core.owners.ranges import Range, cut, ranges_of
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.receive import Applier
 from p2psgd.core.retention import Retention
@@ -43,6 +45,7 @@ from p2psgd.wire.contribution import (
 from p2psgd.wire.cover import CoverRow
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX
+from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 
@@ -67,13 +70,27 @@ class Owners:
         retention: Retention,
         out: Outbound,
         published: Callable[[int, float], None],
+        restored: Iterable[bytes],
         now: float,
     ) -> None:
-        """`published` is called with the steps at each publication."""
+        """`published` is called with the steps at each publication. `restored`: the rule's state of a
+        checkpoint, as Custody.pack returned it.
+        """
         self.aggregator = Aggregator(state.spec)
+        self.rule = parse_mode(state.spec.mode).rule
+        self.custody = (
+            None
+            if self.aggregator.rule is None
+            else Custody(
+                cluster,
+                self.aggregator.rule.state,
+                weights=state.spec.weights,
+                out=out,
+                restored=restored,
+            )
+        )
         self.channels: dict[Origin, Channel] = {}
         self.received: dict[Origin, int] = {}  # the last number of each contributor
-        self.rule = "sum"
         self.lost = 0  # contributions that were given up
         self._cluster = cluster
         self._state = state
@@ -85,10 +102,12 @@ class Owners:
         self._due: set[Origin] = set()  # contributors whose numbers the next update covers
         self._view = cluster.membership.view
         self._members: tuple[Origin, ...] = ()
-        self._range: Range = (0, 0)  # of this node in the view
+        self._usable: list[int] | None = None  # places of the members that can be given something
+        self._range: Range = (0, 0)  # which is this node's then
         self._left = False
         self._gone_since: dict[Origin, float] = {}  # members that cannot be given anything
-        self._came = 0  # contributions since the last publication
+        self._came = 0  # contributions since the last publication,
+        self._contributors: set[Origin] = set()  # and whose they are
         self._steps = self._told_steps = 0
         self._published_at = now
         self._seen_digest = 0  # of what the trainer's weights have beyond the replica
@@ -130,11 +149,12 @@ class Owners:
         """Return whether one of them is of this node's trainer, or is not sent: what else owners have been
         sent is in their keeping, as what they have added up is.
         """
-        return any(
+        unsent = any(
             each.seen or each.number > channel.sent
             for channel, each in self._uncovered()
             if channel.owner != self.me
         )
+        return unsent or (self.custody is not None and bool(self.custody.waiting))
 
     @property
     def waiting_bytes(self) -> int:
@@ -191,9 +211,17 @@ class Owners:
     def give(self, made: OwnUpdateMade, now: float) -> None:
         """Take what this node's trainer made."""
         self._steps = max(self._steps, made.steps)
-        whole = Pending(words=made.words, magnitude=made.magnitude, seen=True, steps=self._steps, made=now)
+        whole = Pending(
+            words=made.words,
+            magnitude=made.magnitude,
+            rate=made.rate,
+            seen=not made.rate,
+            steps=self._steps,
+            made=now,
+        )
         self._contribute(whole, now)
         self._came += 1
+        self._contributors.add(self.me)
         self._publish_if_many(now)
 
     def _contribute(self, whole: Pending, now: float) -> None:
@@ -204,10 +232,10 @@ class Owners:
             owner, part = self._recipient(place, now), whole.part(words)
             channel = self.channels.setdefault(owner, Channel(owner))
             if owner == self._cluster.me:
-                self.aggregator.add(words, part.magnitude)
+                self.aggregator.add(words, part.magnitude, part.rate)
             else:
                 base, payload = encode_words(words, weights)
-                header = ContributionHeader(channel.last + 1, part.magnitude, base, len(words))
+                header = ContributionHeader(channel.last + 1, part.magnitude, base, len(words), part.rate)
                 part.body = pack_contribution(header, payload)
             channel.append(part)
             if part.seen:
@@ -226,12 +254,16 @@ class Owners:
                 )
 
     def _recipient(self, place: int, now: float) -> Origin:
-        """Return who is given what belongs to the member at this place: itself, or the next that can be."""
-        for step in range(len(self._members)):
-            member = self._members[(place + step) % len(self._members)]
-            if self._is_usable(member, now):
-                return member
-        return self._cluster.me
+        """Return who is given what belongs to the member at this place: itself, or who owns it while that is
+        gone.
+        """
+        usable = self._usable_places(now)
+        if not usable:
+            return self._cluster.me
+        return self._members[usable[min(bisect_left(usable, place), len(usable) - 1)]]
+
+    def _usable_places(self, now: float) -> list[int]:
+        return [place for place, member in enumerate(self._members) if self._is_usable(member, now)]
 
     def _is_usable(self, member: Origin, now: float) -> bool:
         since = self._gone_since.get(member)
@@ -277,7 +309,7 @@ class Owners:
 
     def take(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
         """Take in a peer's contribution; PeerError unless all of it is right."""
-        header, words = parse_contribution(body, self._state.spec.weights)
+        header, words = parse_contribution(body, self._state.spec.weights, gradients=self.rule.gradients)
         if self._left:
             return
         origin = peer.origin
@@ -294,8 +326,9 @@ class Owners:
             )
         self._due.add(origin)
         self.received[origin] = header.number
-        self.aggregator.add(words, header.magnitude)
+        self.aggregator.add(words, header.magnitude, header.rate)
         self._came += 1
+        self._contributors.add(origin)
         self._publish_if_many(now)
 
     def _publish_if_many(self, now: float) -> None:
@@ -310,22 +343,38 @@ class Owners:
         if self._retention.stalled:
             return  # the log is full: contributors, and then their trainers, wait for what others acknowledge
         self._published_at, self._came = now, 0
-        updates = self.aggregator.take(len(self._members))
+        begin, end = self.aggregator.range
+        quantum = np.float32(self._state.spec.quantum)
+        updates = self.aggregator.take(
+            len(self._contributors),
+            alone=len(self._members) == 1,
+            weights=lambda: self._state.lattice.coordinates[begin:end].astype(np.float32) * quantum,
+        )
+        self._contributors.clear()
         own = self.channels.get(self._cluster.me)
         if own is not None:  # also if all of it adds up to nothing
             self._cover(own, own.last, now)
         cover = self._state.covers.rows(self.me, {origin: self.received[origin] for origin in self._due})
         self._due.clear()
         steps = self._covered_steps()
-        if not (updates or cover or steps > self._told_steps):
-            return
-        self._told_steps = steps
-        most = codec.indices_max(self._state.spec.weights)
-        for magnitude, words in updates or [(1, np.empty(0, np.uint32))]:
-            for begin in range(0, max(len(words), 1), most):
-                self._publish(magnitude, words[begin : begin + most], cover)
-                cover = ()
-        self._published(self._steps, now)
+        if updates or cover or steps > self._told_steps:
+            self._told_steps = steps
+            most = codec.indices_max(self._state.spec.weights)
+            for magnitude, words in updates or [(1, np.empty(0, np.uint32))]:
+                for start in range(0, max(len(words), 1), most):
+                    self._publish(magnitude, words[start : start + most], cover)
+                    cover = ()
+            self._published(self._steps, now)
+        self._give_on(now)
+
+    def _give_on(self, now: float) -> None:
+        """Contribute gradients for other ranges to their owners, which alone can make changes of them."""
+        misplaced, self.aggregator.misplaced = self.aggregator.misplaced, []
+        for words, magnitude, rate in misplaced:
+            each = Pending(
+                words=words, magnitude=magnitude, rate=rate, seen=False, steps=self._steps, made=now
+            )
+            self._contribute(each, now)
 
     def _covered_steps(self) -> int:
         """Return up to where updates cover what the trainer has made: others count a step when they have
@@ -370,6 +419,7 @@ class Owners:
                 self._gone_since.pop(member, None)
             else:
                 self._gone_since.setdefault(member, now)
+        self._follow_owners(now)
         self._redeal(now)
         for owner in self.channels:
             peer = self._cluster.peers.get(owner)
@@ -377,9 +427,11 @@ class Owners:
                 self.push(peer)
         self.publish(now)
         self._move(now)
+        if self.custody is not None:
+            self.custody.tick(now)
 
     def _enter_view(self, now: float) -> None:
-        me, weights = self._cluster.me, self._state.spec.weights
+        me = self._cluster.me
         self._view = self._cluster.membership.view
         self._members = self._view.members or (me,)
         if self._left and len(self._members) > 1:
@@ -387,11 +439,22 @@ class Owners:
         self._gone_since = {
             member: since for member, since in self._gone_since.items() if member in self._members
         }
-        self._range = (0, 0)
-        if me in self._members:
-            self._range = range_of(self._members.index(me), len(self._members), weights)
-        self._move(now)
+        self._usable = None
+        self._follow_owners(now)
         self._redeal(now)
+
+    def _follow_owners(self, now: float) -> None:
+        """Own what the members that can be given something leave to this node."""
+        usable = self._usable_places(now)
+        if usable == self._usable:
+            return
+        self._usable = usable
+        ranges = ranges_of(usable, len(self._members), self._state.spec.weights)
+        owners = {self._members[place]: each for place, each in zip(usable, ranges, strict=True)}
+        if self.custody is not None:
+            self.custody.enter(owners, now)
+        self._range = owners.get(self._cluster.me, (0, 0))
+        self._move(now)
 
     def _move(self, now: float) -> None:
         """Own the range of the view, and contribute what this node has added up outside of it, but only once
@@ -399,10 +462,19 @@ class Owners:
         """
         if self._range == self.aggregator.range:
             return
-        if self._due:
+        if self._due or not self.aggregator.idle:
             self.publish(now)
-        if not self._due:
+        if not self._due and self.aggregator.idle:
             self._contribute_all(self.aggregator.move(self._range), now)
+            self._hand_on_state()
+
+    def _hand_on_state(self) -> None:
+        """Give the rule's state of weights that this node owns no more to their owners."""
+        pieces, self.aggregator.pieces = self.aggregator.pieces, []
+        if self.custody is not None:
+            for piece in pieces:
+                self.custody.give(piece)
+            self.custody.push()
 
     def hand_over(self, now: float) -> None:
         """Publish what is due, and contribute to the others what else this owner has added up, since it

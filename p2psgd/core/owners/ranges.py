@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +14,16 @@ Range = tuple[int, int]
 def range_of(place: int, members: int, weights: int) -> Range:
     """Return the first weight, and the one after the last, of the member at this place of the view."""
     return weights * place // members, weights * (place + 1) // members
+
+
+def ranges_of(usable: Sequence[int], members: int, weights: int) -> list[Range]:
+    """Return the ranges that the members at these places own, ascending, while the others are gone: a range
+    goes to the next one, and to the last one what comes after it.
+    """
+    ends = [range_of(place, members, weights)[1] for place in usable]
+    if ends:
+        ends[-1] = weights
+    return list(pairwise([0, *ends]))
 
 
 def cut(words: NDArray[np.uint32], members: int, weights: int) -> list[NDArray[np.uint32]]:

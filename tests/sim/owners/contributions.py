@@ -166,7 +166,7 @@ class Account:
         vector[words >> 1] += magnitude * (1 - 2 * (words & 1).astype(np.int64))
 
     def _change(self, body: bytes | bytearray) -> Vector:
-        header, words = parse_contribution(body, self._size)
+        header, words = parse_contribution(body, self._size, gradients=False)
         change = np.zeros(self._size, np.int64)
         self._book(change, words, header.magnitude)
         return change
@@ -177,7 +177,7 @@ class Account:
             return
         number, before = owners.received.get(event.peer, 0), life.received.get(event.peer, 0)
         if number == before:
-            header, _ = parse_contribution(message.body, self._size)
+            header, _ = parse_contribution(message.body, self._size, gradients=False)
             if header.number <= before:
                 self._see("owners: contribution came twice")
             return

@@ -1,0 +1,86 @@
+"""The rule by which owners turn what nodes contribute into changes, as one word of a run's mode.
+
+"sum": contributions are changes, and owners add them up. Of the others contributions are gradients, and each
+owner keeps the state of an optimizer for its range: "adagrad" [Duchi 2011; DistBelief 2012], "adamw"
+[Loshchilov and Hutter 2019]. Settings stand in brackets, such as "adamw(beta2=0.95, weight_decay=0.1)".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_BELOW_1: Final = "from 0 to below 1"
+_POSITIVE: Final = "above 0 and at most 1"
+_TO_1: Final = "from 0 to 1"
+_RANGES: Final[Mapping[str, tuple[str, Callable[[float], bool]]]] = {  # of a setting: in words, and as a test
+    "beta1": (_BELOW_1, lambda value: 0 <= value < 1),
+    "beta2": (_BELOW_1, lambda value: 0 <= value < 1),
+    "epsilon": (_POSITIVE, lambda value: 0 < value <= 1),
+    "initial": (_TO_1, lambda value: 0 <= value <= 1),
+    "weight_decay": (_TO_1, lambda value: 0 <= value <= 1),
+}
+RULES: Final[Mapping[str, Mapping[str, float]]] = {  # settings with their defaults, which are PyTorch's
+    "sum": {},
+    "adagrad": {"epsilon": 1e-10, "initial": 0.0},
+    "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
+}
+RATE_MAX: Final = 100.0  # learning rate of a gradient
+_TEXT: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", re.ASCII)
+_SETTING: Final = re.compile(r"\s*(\w+)\s*=\s*([0-9][0-9.eE+-]{0,30})\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule with all of its settings, in the order of RULES."""
+
+    name: str = "sum"
+    settings: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def gradients(self) -> bool:
+        """Return whether contributions are gradients, with a learning rate each, and not changes."""
+        return self.name != "sum"
+
+    @property
+    def word(self) -> str:
+        """Return the rule as all nodes write it, with every setting."""
+        settings = ", ".join(f"{name}={value!r}" for name, value in self.settings)
+        return f"{self.name}({settings})" if settings else self.name
+
+
+SUM: Final = Rule()
+
+
+def parse_rule(text: str) -> Rule:
+    """Parse a rule from its word, which may leave settings out; ValueError with what would do."""
+    match = _TEXT.fullmatch(text)
+    if match is None or match[1] not in RULES:
+        known = ", ".join(RULES)
+        raise ValueError(
+            f"rule {text!r:.100} is not known: the rules are {known}, with settings as in 'adamw(beta2=0.95)'"
+        )
+    name, defaults = match[1], RULES[match[1]]
+    given: dict[str, float] = {}
+    for part in filter(str.strip, (match[2] or "").split(",")):
+        setting = _SETTING.fullmatch(part)
+        if setting is None or setting[1] not in defaults or setting[1] in given:
+            has = ", ".join(defaults) or "none"
+            raise ValueError(
+                f"rule {name}: {part.strip()!r:.60} is refused: give {has}, each once, as NAME=NUMBER"
+            )
+        given[setting[1]] = _number(name, setting[1], setting[2])
+    return Rule(name, tuple({**defaults, **given}.items()))
+
+
+def _number(rule: str, setting: str, text: str) -> float:
+    words, fits = _RANGES[setting]
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not fits(value):
+        raise ValueError(f"rule {rule}: {setting}={text} is refused: it must be a number {words}")
+    return value

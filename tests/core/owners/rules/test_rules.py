@@ -1,0 +1,174 @@
+"""Rules against their formulas in float64, and their state wherever it is kept."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from p2psgd.core.owners.rules import make_rule
+from p2psgd.core.owners.rules.rule import OwnerRule, RangeState
+from p2psgd.wire.rule import RULES, parse_rule
+
+WEIGHTS = 12
+
+
+def rule_of(text: str, *, size: int = WEIGHTS) -> OwnerRule:
+    rule = make_rule(parse_rule(text))
+    assert rule is not None
+    assert rule.state.move((0, size)) == []
+    return rule
+
+
+def places(*indices: int) -> NDArray[np.int64]:
+    return np.array(indices, np.int64)
+
+
+def floats(*numbers: float) -> NDArray[np.float32]:
+    return np.array(numbers, np.float32)
+
+
+def test_a_sum_needs_no_rule() -> None:
+    assert make_rule(parse_rule("sum")) is None
+    assert all(make_rule(parse_rule(name)) is not None for name in RULES if name != "sum")
+
+
+def test_adagrad_is_its_formula() -> None:
+    rule = rule_of("adagrad(epsilon=0.001, initial=0.25)")
+    squares = dict.fromkeys(range(WEIGHTS), 0.0)
+    for gradient, rate in (([0.5, -0.5], 0.1), ([-2.0, 0.125], 0.1), ([0.5, 1.0], 0.05)):
+        for index, value in zip((3, 7), gradient, strict=True):
+            squares[index] += value**2
+        wanted = [
+            -rate * value / (math.sqrt(squares[index] + 0.25) + 0.001)
+            for index, value in zip((3, 7), gradient, strict=True)
+        ]
+        changes = rule.contribute(places(3, 7), floats(*gradient), rate)
+        assert changes is not None
+        np.testing.assert_allclose(changes, np.array(wanted), rtol=1e-6)
+    assert rule.step(floats(*[0.0] * WEIGHTS)) is None
+    assert rule.state.arrays["squares"].nonzero()[0].tolist() == [3, 7]
+
+
+def test_a_step_of_adagrad_is_the_rate_at_first_and_shrinks() -> None:
+    rule = rule_of("adagrad")
+    sizes = []
+    for _ in range(100):
+        changes = rule.contribute(places(0), floats(3.0), 0.5)
+        assert changes is not None
+        sizes.append(float(-changes[0]))
+    np.testing.assert_allclose(sizes, [0.5 / math.sqrt(count) for count in range(1, 101)], rtol=1e-5)
+
+
+def test_adamw_is_its_formula_on_the_mean_of_what_came() -> None:
+    rule = rule_of("adamw(beta1=0.8, beta2=0.9, epsilon=0.001, weight_decay=0.1)", size=2)
+    weights, first, second = floats(2.0, -4.0), [0.0, 0.0], [0.0, 0.0]
+    for step, contributions in enumerate(([(1.0, 0.0), (0.0, -3.0)], [(0.5, 0.5)], [(0.0, 2.0)]), 1):
+        for values in contributions:
+            kept = [index for index, value in enumerate(values) if value]
+            assert rule.contribute(places(*kept), floats(*(values[index] for index in kept)), 0.1) is None
+        wanted = []
+        for index in range(2):
+            mean = sum(values[index] for values in contributions) / len(contributions)
+            first[index] = 0.8 * first[index] + 0.2 * mean
+            second[index] = 0.9 * second[index] + 0.1 * mean**2
+            scale = math.sqrt(second[index] / (1 - 0.9**step)) + 0.001
+            wanted.append(-0.1 * first[index] / (1 - 0.8**step) / scale - 0.1 * 0.1 * float(weights[index]))
+        changes = rule.step(weights)
+        assert changes is not None
+        np.testing.assert_allclose(changes, np.array(wanted), rtol=1e-5)
+        assert rule.step(weights) is None  # nothing has come
+
+
+@pytest.mark.parametrize("text", ["adagrad", "adamw"])
+@pytest.mark.parametrize("size", [0.0, 3e38, -3e38])
+def test_no_gradient_ends_a_rule(text: str, size: float) -> None:
+    rule = rule_of(text)
+    with np.errstate(all="ignore"):  # as the aggregator has it
+        for _ in range(3):
+            rule.contribute(places(1), floats(size), 100.0)
+            rule.step(floats(*[0.0] * WEIGHTS))
+    assert rule.state.arrays.keys()
+
+
+# -- the state of a range
+
+
+DECAYS = {"first": 0.5, "second": 0.75}
+
+
+def state_of(begin: int, end: int) -> RangeState:
+    state = RangeState(DECAYS, squares="second")
+    state.move((begin, end))
+    return state
+
+
+def let_pass(state: RangeState, values: NDArray[np.float32]) -> None:
+    """A step that adds these values, of all weights, to what the range keeps."""
+    state.steps += 1
+    for name, array in state.arrays.items():
+        array[:] = array * np.float32(DECAYS[name]) + values[slice(*state.range)]
+
+
+def test_the_state_of_a_lost_part_is_given_away_and_the_rest_kept() -> None:
+    state = state_of(2, 8)
+    let_pass(state, np.arange(WEIGHTS, dtype=np.float32))
+    pieces = state.move((4, 10))
+    assert [(piece.range, piece.arrays[0].tolist()) for piece in pieces] == [((2, 4), [2, 3])]
+    assert state.arrays["first"].tolist() == [4, 5, 6, 7, 0, 0]
+    assert [piece.range for piece in state.move((6, 8))] == [(4, 6)]  # of 8 and 9 nothing is known
+    assert [piece.range for piece in state.move((0, 0))] == [(6, 8)]
+    assert state.size_bytes == 0
+
+
+@given(before=st.integers(0, 5), after=st.integers(0, 5), seed=st.integers(0, 99))
+def test_what_comes_late_is_as_if_it_had_been_there_from_the_start(
+    before: int, after: int, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    whole, old, new = state_of(0, WEIGHTS), state_of(0, WEIGHTS), state_of(0, WEIGHTS)
+    for state_steps, states in ((before, (whole, old)), (after, (whole, new))):
+        for _ in range(state_steps):
+            values = random.standard_normal(WEIGHTS).astype(np.float32)
+            for state in states:
+                let_pass(state, values)
+    new.add(old.cut(0, 5))
+    new.add(old.cut(3, WEIGHTS))  # of 3 and 4 it comes twice
+    for name, array in whole.arrays.items():
+        np.testing.assert_allclose(new.arrays[name], array, atol=1e-5)
+
+
+def test_what_an_owner_inherited_is_not_added_to_again() -> None:
+    old, new = state_of(0, WEIGHTS), state_of(4, 8)
+    let_pass(old, np.ones(WEIGHTS, np.float32))
+    new.add(old.cut(0, 6))
+    new.add(old.cut(0, WEIGHTS))
+    assert new.arrays["first"].tolist() == [1, 1, 1, 1]
+    new.move((2, 8))
+    new.add(old.cut(0, WEIGHTS))
+    assert new.arrays["first"].tolist() == [1] * 6
+    assert new.steps == 1
+
+
+def test_what_comes_very_late_is_left_out() -> None:
+    old, new = state_of(0, WEIGHTS), state_of(4, 8)
+    let_pass(old, np.ones(WEIGHTS, np.float32))
+    new.complete()
+    new.add(old.cut(0, WEIGHTS))
+    assert not new.arrays["first"].any()
+
+
+def test_steps_of_before_count_for_what_a_rule_divides_by() -> None:
+    old, new = state_of(0, WEIGHTS), state_of(0, WEIGHTS)
+    for state, steps in ((old, 5), (new, 2)):
+        for _ in range(steps):
+            let_pass(state, np.ones(WEIGHTS, np.float32))
+    new.add(old.cut(0, 6))
+    assert new.steps == 7
+    new.add(old.cut(6, WEIGHTS))
+    assert new.steps == 7
+    assert len(set(new.arrays["first"].tolist())) == 1
