@@ -44,6 +44,7 @@ from p2psgd.cli.options import (
     PayloadOption,
     RankOption,
     RecipeOption,
+    RoundsOption,
     RuleOption,
     SecondsOption,
     StepsOption,
@@ -83,6 +84,7 @@ def train(
     mode: ModeOption = None,
     payload: PayloadOption = None,
     rule: RuleOption = None,
+    rounds: RoundsOption = None,
     device: DeviceOption = None,
 ) -> None:
     """Train with the built-in trainer, on the CPU or a GPU, on this machine's daemon."""
@@ -92,7 +94,7 @@ def train(
 
     _exclusive(steps, seconds)
     check_device(device)
-    loaded = load_recipe(recipe, Told(mode, payload, rule))
+    loaded = load_recipe(recipe, Told(mode, payload, rule, rounds))
     run_trainer(
         loaded,
         backend=find_backend(device or loaded.device),
@@ -131,6 +133,7 @@ def local(
     mode: ModeOption = None,
     payload: PayloadOption = None,
     rule: RuleOption = None,
+    rounds: RoundsOption = None,
     device: DeviceOption = None,
 ) -> None:
     """Run a whole cluster of real daemons and trainers on this machine, and prove its replicas equal."""
@@ -153,7 +156,7 @@ def local(
         trainer=trainer,
         initial=initial,
         failure_timeout_s=failure_timeout,
-        told=Told(mode, payload, rule),
+        told=Told(mode, payload, rule, rounds),
         device=device,
         http=parse_http(http),
         output=output,

@@ -98,7 +98,8 @@ SecondsOption = Annotated[
 ModeOption = Annotated[
     ModeWord | None,
     typer.Option(
-        help="async: nobody waits; ring: in rounds, all in step (default: as the recipe says, else async)."
+        help="async: nobody waits; owners: nor there, each node adds up a part of the weights; ring: in "
+        "rounds, all in step (default: as the recipe says, else async)."
     ),
 ]
 PayloadOption = Annotated[
@@ -114,6 +115,13 @@ RuleOption = Annotated[
         metavar="RULE",
         help="What owners make of what nodes send: sum, adagrad or adamw; settings may follow in brackets: "
         "'adamw(beta2=0.95)' (default: as the recipe says, else sum).",
+    ),
+]
+RoundsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--rounds/--no-rounds",
+        help="In mode owners: in rounds, all in step (default: as the recipe says, else not).",
     ),
 ]
 DeviceOption = Annotated[

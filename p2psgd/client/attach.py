@@ -41,6 +41,7 @@ def attach(
     mode: str = "async",
     payload: str | None = None,
     rule: str | None = None,
+    rounds: bool = False,
     shards: ShardList | None = None,
     control: str | Path | None = None,
     alone: bool | None = None,
@@ -65,6 +66,8 @@ def attach(
         mode: "async": no node waits for another. "owners": nor there; each node adds up the changes of one
             range of the weights and sends the sums to all, so that what a node sends hardly grows with their
             number. "ring": all nodes train in lock-step rounds. Default: "async".
+        rounds: True to train in rounds in mode "owners": each node gives one change to each round, with
+            `send` or `skip`, and `receive` waits until those of all are in the weights. Default: False.
         payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32
             changes of all weights, whose mean is applied. "dense-float16": the same, rounded to float16 on
             the way. Default: "sparse".
@@ -114,7 +117,7 @@ def attach(
                 quantum=quantum,
                 label=label if shards is None else shards.label(label),
                 two_nodes=two_nodes,
-                mode=choose_mode(mode, payload, rule).word,
+                mode=choose_mode(mode, payload, rule, rounds).word,
                 shards=0 if shards is None else len(shards.shards),
             )
             run = ProposedRun(**dataclasses.asdict(proposal))

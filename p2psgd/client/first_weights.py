@@ -96,7 +96,7 @@ def _wait(link: Link, what: str, *, member: bool = False) -> None:
         if time.monotonic() > end:
             raise TrainerError(f"{WAIT_S:.0f} s are over, and this node has waited in vain for {what}")
         came = link.wait(LOOK_S)
-        if not link.mode.ring:
+        if not link.mode.rounds:
             link.receive()
         elif came:
             began = time.monotonic()
@@ -134,7 +134,7 @@ def _is_in(link: Link) -> bool:
 
 
 def _give(link: Link, wanted: NDArray[np.int32]) -> None:
-    if not link.mode.ring and link.world_size > 1 and not _is_in(link):
+    if not link.mode.rounds and link.world_size > 1 and not _is_in(link):
         _wait(link, "the other nodes, before this one gives them the first weights", member=True)
     link.receive()  # in a ring, what the script before this one gave last
     if _has_begun(link):

@@ -145,7 +145,8 @@ class Link:
         self.residual_age = answer.residual_age
         self._rank = answer.rank
         self.peer_steps = dict(answer.peer_steps)
-        self._ahead: deque[int] = deque([0], maxlen=SENDS_AHEAD)  # where the last sends end, in mode `owners`
+        self._runs_ahead = self.mode.owners and not self.mode.rounds  # of what updates of owners cover
+        self._ahead: deque[int] = deque([0], maxlen=SENDS_AHEAD)  # where the last sends end then
         self._peer_gaps: dict[int, tuple[float, float]] = {}  # when a peer sent last, and its longest gap
 
     def __enter__(self) -> Self:
@@ -226,8 +227,8 @@ class Link:
     def receive(self) -> int:
         """Apply the peers' updates that have arrived since the last call.
 
-        If there were too many to keep, all weights are fetched from the replica instead. In ring mode it
-        waits until the next round is open; all trainers then have the same weights.
+        If there were too many to keep, all weights are fetched from the replica instead. In rounds, of a
+        ring or of owners, it waits until the next one is open; all trainers then have the same weights.
 
         Returns:
             The number of updates; in a dense ring the number of nodes that contributed to the round. 0 at
@@ -243,7 +244,7 @@ class Link:
         elif self._memory.steps - self._begun >= FIRST_STATE_STEPS:
             self._keeping.give_now_and_then()
         self._compute.rest()
-        if self.mode.ring and not self._waiting.until_open():
+        if self.mode.rounds and not self._waiting.until_open():
             return 0
         early, self._early = self._early, 0
         applied = early + self._follow()
@@ -267,7 +268,7 @@ class Link:
         ([Strom 2015], steps 4 to 9). The rest stays in the residual. One call sends at most a sixteenth of
         the weights, or `2**18` of them where that is more; what exceeds that has its turn in the next calls.
         Waits while the daemon's outbox is full.
-        In ring mode this is the node's contribution to the round; it waits until that is open. In a dense
+        In rounds this is the node's contribution to the round; it waits until that is open. In a dense
         ring the change is contributed as it is, and the next `receive` applies the mean.
 
         Args:
@@ -329,7 +330,7 @@ class Link:
         if memory.state_wanted:
             self._keeping.give_if_asked_long_ago()
         compute.rest()
-        if self.mode.ring and not self._waiting.until_open():
+        if self.mode.rounds and not self._waiting.until_open():
             return 0
         if self._dense is not None:
             return self._send_dense(self._dense, delta, threshold, steps)
@@ -351,10 +352,10 @@ class Link:
         counted: list[bytes] = []
         if self._counts is not None:
             counted, given = self._count_shards(count, entries)
-        elif self.mode.ring:
+        elif self.mode.rounds:
             entries.append(layout.OUTBOX_ENTRY.pack(count, 0, 0, 0.0))
             given = memory.mark.contribute(changes=True)
-        if self._waiting.says_it_waits or self.mode.owners or not memory.has_room(entries):
+        if self._waiting.says_it_waits or self._runs_ahead or not memory.has_room(entries):
             self._wait_for_room(entries)
         self._exact = False
         memory.publish(entries, given, steps=steps)
@@ -370,7 +371,7 @@ class Link:
         return sum(len(words) for _, words in parts)
 
     def _wait_for_room(self, entries: list[bytes]) -> None:
-        if self.mode.owners:
+        if self._runs_ahead:
             self._ahead.append(self._memory.published_bytes)
             self._waiting.until_taken(self._ahead[0])
         self._waiting.until_room(entries)
@@ -384,8 +385,8 @@ class Link:
         ]
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until there is something to `receive` or `stopping` is set; in ring mode, until the next round
-        is open.
+        """Wait until there is something to `receive` or `stopping` is set; in rounds, until the next one is
+        open.
 
         A script that must look at something else now and then calls this before `receive`, which then returns
         at once.
@@ -398,7 +399,7 @@ class Link:
         """
         self._check_open()
         self._keeping.give_if_asked()
-        if self.mode.ring:
+        if self.mode.rounds:
             return self._waiting.until_open(timeout_s=timeout_s) or self._memory.stopping
         deadline = time.monotonic() + timeout_s
         while not self._has_news():
@@ -415,7 +416,7 @@ class Link:
         """True while the connections to peers are busy with what was given to `send` before.
 
         What is sent meanwhile is late. A trainer may go on and send the sum of several mini-batches later.
-        False in ring mode, and while there is no peer.
+        False in rounds, and while there is no peer.
         """
         return self._memory.links_busy
 
@@ -443,7 +444,7 @@ class Link:
         """Send and apply updates, magnitude and words, all at once; in a sparse ring they are this node's
         contribution to the round.
         """
-        if self.mode.ring and not self._waiting.until_open():
+        if self.mode.rounds and not self._waiting.until_open():
             return
         memory, given = self._memory, None
         memory.settle()
@@ -453,7 +454,7 @@ class Link:
             for magnitude, words in updates
             for part in cut_updates(words, self._update_indices_max)
         ]
-        if self.mode.ring:
+        if self.mode.rounds:
             entries.append(layout.OUTBOX_ENTRY.pack(0, 0, 0, 0.0))
             given = memory.mark.contribute(changes=True)
         self._waiting.until_room(entries)
@@ -484,7 +485,7 @@ class Link:
         return self._memory.round
 
     def skip(self) -> int:
-        """Contribute nothing to the round of a sparse ring; waits until the round is open.
+        """Contribute nothing to the round of a sparse ring, or of owners; waits until the round is open.
 
         It does not count as a mini-batch (RINGS.md, section 27).
 
@@ -492,12 +493,14 @@ class Link:
             0
 
         Raises:
-            TrainerError: the run is not a sparse ring.
+            TrainerError: the run is not a sparse ring, and not one of owners with rounds.
         """
         self._check_open()
         self._client.check_daemon()
-        if not self.mode.ring or self.mode.dense:
-            raise TrainerError('skip is for a run in ring mode with payload = "sparse"')
+        if not self.mode.rounds or self.mode.dense:
+            raise TrainerError(
+                'skip is for a run in ring mode with payload = "sparse", or in mode owners with rounds'
+            )
         if self._waiting.until_open():
             self._memory.settle()
             memory = self._memory
@@ -640,7 +643,9 @@ class Link:
     def _dense_rounds(self, call: str) -> DenseRounds:
         self._check_open()
         if self._dense is None:
-            payload = f'in ring mode with payload = "{self.mode.payload}"' if self.mode.ring else "async"
+            payload = (
+                f'in ring mode with payload = "{self.mode.payload}"' if self.mode.ring else self.mode.word
+            )
             raise TrainerError(
                 f'{call} needs a run in ring mode with payload = "dense": this one is {payload}'
             )
@@ -862,7 +867,7 @@ class Link:
         """Order, in a send that waits for a device, what has come from peers on that device, after its own
         work.
         """
-        if not self.mode.ring and not self._memory.reload_wanted:
+        if not self.mode.rounds and not self._memory.reload_wanted:
             self._early += self._follow()
 
     def _send_dense(self, dense: DenseRounds, delta: NDArray[Any], threshold: object, steps: int) -> int:

@@ -104,6 +104,15 @@ class Frontier:
         """The last round of changes that a dense ring has completed, 0 if none."""
         return self._rows.get(RING, (0, 0, 0))[2]
 
+    @property
+    def steps_max(self) -> int:
+        """The highest step count that any origin has reported: in rounds of owners, the last round."""
+        return max((steps for _, _, steps in self._rows.values()), default=0)
+
+    def steps_of(self, origin: Origin) -> int:
+        """The step count of the last update of an origin, 0 if there is none."""
+        return self._rows.get(origin, (0, 0, 0))[2]
+
     def steps(self) -> dict[int, int]:
         """Return, by node, the highest step count that any of its incarnations has reported."""
         counts: dict[int, int] = {}

@@ -327,10 +327,12 @@ def _snapshots(replica: Replica, now: float) -> tuple[SnapshotView, ...]:
 
 
 def _ring(replica: Replica, now: float) -> RingView | None:
-    ring = replica.ring
-    if ring is None:
-        return None
-    return RingView(ring.state, tuple(ring.order), ring.waiting_for(now), now - ring.since)
+    ring, owners = replica.ring, replica.owners
+    if ring is not None:
+        return RingView(ring.state, tuple(ring.order), ring.waiting_for(now), now - ring.since)
+    if owners is not None and owners.barrier is not None:
+        return RingView(owners.standing, (), owners.waiting_for(now), now - owners.barrier.since)
+    return None
 
 
 def _owners(replica: Replica, now: float) -> OwnersView | None:

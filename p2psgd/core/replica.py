@@ -172,7 +172,8 @@ class Replica:
         self._view, self._node_state = self.membership.view, node.state  # after the event before
         self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
-        self.owners = self._make_owners(restored, now) if mode.owners else None
+        self.owners = self._make_owners(mode, restored, now) if mode.owners else None
+        self.rounds = self.ring or (self.owners if mode.rounds else None)  # None: no node waits for others
 
     def _compose_cluster(
         self, *, bootstrap_expect: int, votes: Votes, names: Mapping[int, str], now: float
@@ -301,16 +302,18 @@ class Replica:
             now=now,
         )
 
-    def _make_owners(self, restored: Restored | None, now: float) -> Owners:
+    def _make_owners(self, mode: Mode, restored: Restored | None, now: float) -> Owners:
         owners = Owners(
             self.cluster,
             self.state,
             node=self.node,
             applier=self._applier,
             retention=self.retention,
+            status_sender=self.status_sender,
             out=self.out,
             published=self._published,
             restored=() if restored is None else restored.rule_states,
+            rounds=mode.rounds,
             now=now,
         )
         self.receiver.covered = owners.covered
@@ -324,6 +327,11 @@ class Replica:
     def sequence(self) -> int:
         """Number of own updates so far."""
         return self.frontier.sequence(self.me)
+
+    @property
+    def rounds_done(self) -> int:
+        """Return the last round that is complete here."""
+        return self.ring.rounds.done if self.ring is not None else self.owners.round if self.owners else 0
 
     @property
     def ready(self) -> bool:
@@ -480,6 +488,8 @@ class Replica:
                 self.receiver.status(peer, message, now)
                 if self.ring is not None:
                     self.ring.on_status(peer, message, now)
+                if self.owners is not None:
+                    self.owners.on_status(peer, message, now)
             case Fetch():
                 self.log_sender.serve(peer, message, now)
             case Trimmed():
@@ -510,7 +520,7 @@ class Replica:
 
     def _hear_trainer(self, event: TrainerEvent, now: float) -> None:
         if isinstance(event, OwnUpdateMade):
-            assert self.ring is None, "an update was made alone in a run that makes them in rounds"
+            assert self.rounds is None, "an update was made alone in a run that makes them in rounds"
             if self.owners is not None:
                 self.owners.give(event, now)
             else:
@@ -518,11 +528,11 @@ class Replica:
                 self._congestion.made(event.steps, self.frontier.sequence(self.me))
                 self._push_all(now)
             return
-        assert self.ring is not None, event
+        assert self.rounds is not None, event
         if isinstance(event, TrainerChanged):
-            self.ring.change_trainer(event.active, now)
+            self.rounds.change_trainer(event.active, now)
         else:
-            self.ring.share(event, now)
+            self.rounds.share(event, now)
 
     # -- the disk, and people
 

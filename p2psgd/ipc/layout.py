@@ -16,7 +16,7 @@ from p2psgd.wire.mode import Mode
 from p2psgd.wire.ring_messages import BUCKETS_MAX, PARTS_MAX
 
 # steps, step, count, learning rate; the payload follows. The rate is that of a gradient for a rule of owners,
-# else 0. In a sparse ring one with step 0 and count 0, and no payload, closes the contribution to a round.
+# else 0. In rounds one with step 0 and count 0, and no payload, closes the contribution to a round.
 OUTBOX_ENTRY = struct.Struct("<QIIf")
 # In a dense ring: steps, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
 BUCKET_ENTRY = struct.Struct("<QIIII")
@@ -48,12 +48,12 @@ def outbox_entry_bytes(coordinates: int, mode: Mode) -> tuple[int, int]:
     if mode.dense:
         return BUCKET_ENTRY.size, BUCKET_ENTRY.size + 2 * NAME_BYTES_MAX
     longest = OUTBOX_ENTRY.size + codec.payload_bytes_max(codec.indices_max(coordinates))
-    return OUTBOX_ENTRY.size + (not mode.ring), longest
+    return OUTBOX_ENTRY.size + (not mode.rounds), longest
 
 
 def outbox_bytes_min(coordinates: int, mode: Mode) -> int:
     """Return the smallest outbox that any one update fits into, with the entry that closes a contribution."""
-    closing = entry_bytes(OUTBOX_ENTRY.size) if mode.ring else 0
+    closing = entry_bytes(OUTBOX_ENTRY.size) if mode.rounds else 0
     return entry_bytes(outbox_entry_bytes(coordinates, mode)[1]) + closing
 
 

@@ -116,20 +116,26 @@ def propose(
     return proposal, coordinates
 
 
-def choose_mode(mode: object, payload: object, rule: object = None) -> Mode:
+def choose_mode(mode: object, payload: object, rule: object = None, rounds: object = False) -> Mode:
     """Return the mode that a script asks for in these words; TrainerError with those that there are."""
     if rule is not None and mode != "owners":
         raise TrainerError(f"rule={rule!r:.100} is for owners: give mode='owners' as well, or leave it out")
-    if mode in ("async", "owners"):
+    if mode not in ("async", "owners", "ring"):
+        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async', 'owners' and 'ring'")
+    if type(rounds) is not bool:
+        raise TrainerError(f"rounds {rounds!r:.100} is refused: give True or False")
+    if rounds and mode != "owners":
+        why = "a ring has rounds in any case" if mode == "ring" else "in async mode no node waits for another"
+        raise TrainerError(f"rounds=True is for mode='owners': {why}, so leave it out")
+    if mode != "ring":
         if payload is not None:
             words = f"payload={payload!r:.100} is for a ring"
             raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
         try:
-            return ASYNC if mode == "async" else Mode(owners=True, rule=parse_rule(str(rule or "sum")))
+            owners = mode == "owners"
+            return Mode(owners=owners, rule=parse_rule(str(rule or "sum")), rounds=rounds)
         except ValueError as error:
             raise TrainerError(str(error)) from None
-    if mode != "ring":
-        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async', 'owners' and 'ring'")
     payload = PAYLOADS[0] if payload is None else payload
     if payload not in PAYLOADS:
         *first, last = map(repr, PAYLOADS)

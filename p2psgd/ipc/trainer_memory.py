@@ -53,7 +53,7 @@ from p2psgd.wire.update import OwnUpdateMade
 # ----------------------------------------------------------------------------
 # What a trainer may write into its outbox, by the run's mode, and the checks that it must pass.
 #
-# In async mode an entry is an update. In a sparse ring a closing entry ends the node's contribution to a
+# In async mode an entry is an update. In rounds of updates a closing entry ends the node's contribution to a
 # round, and only whole contributions come out of here. In a dense ring an entry says that a bucket of the
 # contribution is whole. A trainer may only give to a round that was opened for it. Whatever else lies there
 # is a TrainerError.
@@ -85,7 +85,7 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
         return Buckets(coordinates, steps)
     return (
         Contributions(coordinates, steps)
-        if mode.ring
+        if mode.rounds
         else Updates(coordinates, steps, gradients=mode.rule.gradients)
     )
 
@@ -135,7 +135,7 @@ def check_update(entry: bytes, coordinates: int, *, gradients: bool = False) -> 
 
 
 class Contributions:
-    """Entries of a sparse ring: the contributions to its rounds."""
+    """Entries of a sparse ring, or of rounds of owners: the contributions to rounds."""
 
     def __init__(self, coordinates: int, steps: int) -> None:
         self.steps = steps

@@ -146,7 +146,7 @@ class Backpressure:
         self.stall = Stall(events)
         self.replica_replaced()
         self._told_ready = False
-        self._ring = parse_mode(replica.spec.mode).ring
+        self._in_rounds = parse_mode(replica.spec.mode).rounds
 
     @property
     def held_up(self) -> bool:
@@ -157,10 +157,10 @@ class Backpressure:
         """Let the trainer go on, or hold it up."""
         self.congested = not self.draining and self._replica.congested(self._now())
         waits = not self.draining and self.held_up
-        # in a ring the trainer contributes to one round at a time, and waits until the round is complete
+        # in rounds the trainer contributes to one round at a time, and waits until the round is complete
         owners = self._replica.owners
         ahead = owners is not None and owners.full and not self.draining
-        self._trainer.pause_outbox(paused=not self._ring and (self.congested or waits or ahead))
+        self._trainer.pause_outbox(paused=not self._in_rounds and (self.congested or waits or ahead))
         self.stall.update(self._replica.waiting_for() if waits else "", self._now())
         if not (self._replica.ready and self._told_ready):
             self._told_ready = self._replica.ready

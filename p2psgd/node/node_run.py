@@ -197,7 +197,7 @@ class NodeRun(Run):
 
     def outbox_taken(self) -> None:
         super().outbox_taken()
-        if not self._in_ring:
+        if not self._in_rounds:
             self._busy_links.update_made()
 
     def _look_at_lives(self) -> None:

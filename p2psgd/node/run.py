@@ -226,7 +226,7 @@ class RoundCosts:
 
 
 class Rounds:
-    """The opener of a ring's rounds for the node's trainer; `active`: there is one that takes part."""
+    """The opener of rounds for the node's trainer; `active`: there is one that takes part."""
 
     def __init__(self, session: Session, costs: RoundCosts, *, dense: bool) -> None:
         self.active = False
@@ -320,7 +320,7 @@ class Run:
         )
         self.handle = self.executor.handle
         self.deliver, self.reject_contribution = session.deliver, session.reject_contribution
-        self._in_ring, self._has_owners = mode.ring, mode.owners
+        self._in_rounds, self._has_owners = mode.rounds, mode.owners
         self._session = session
         self._attached = attached
         self._node_log = node_log
@@ -342,13 +342,13 @@ class Run:
     # -- the trainer
 
     def outbox_taken(self) -> None:
-        """Regulate the trainer after its updates; in a ring it waits for the round anyway."""
-        if not self._in_ring:
+        """Regulate the trainer after its updates; in rounds it waits for the round anyway."""
+        if not self._in_rounds:
             self.backpressure.regulate()
 
     def trainer_changed(self, *, active: bool) -> None:
-        """Let the trainer take part in the rounds of a ring from now on, or not."""
-        if self._in_ring and active != self.rounds.active:
+        """Let the trainer take part in rounds from now on, or not."""
+        if self._in_rounds and active != self.rounds.active:
             self.rounds.active = active
             if active:
                 self.rounds.begin()
@@ -357,8 +357,7 @@ class Run:
     # -- the executor's Trainer
 
     def open_round(self, effect: OpenRound) -> None:
-        assert self.replica.ring is not None
-        self.rounds.open(effect, done=self.replica.ring.rounds.done)
+        self.rounds.open(effect, done=self.replica.rounds_done)
 
     def replica_replaced(self) -> None:
         self._session.replica_replaced()
@@ -382,7 +381,7 @@ class Run:
         """
         if note.kind != "ready" or self.replica.view.number:
             return note.words
-        return f"{note.words}, {unfounded_words(self.replica.membership.explain(), ring=self._in_ring)}"
+        return f"{note.words}, {unfounded_words(self.replica.membership.explain(), ring=self._in_rounds)}"
 
     # -- the checkpointer's Host
 

@@ -232,14 +232,14 @@ def _log(log: LogView) -> LogStatus:
 
 
 def ring_status(replica: ReplicaView) -> RingStatus | None:
-    """Return the ring's part; None in asynchronous mode."""
+    """Return the part of rounds, of a ring or of owners; None where no node waits for others."""
     ring = replica.ring
     if ring is None:
         return None
     state = ring.state
     return RingStatus(
         round=state.round,
-        payload=parse_mode(replica.spec.mode).payload,
+        payload=parse_mode(replica.spec.mode).payload or "owners",
         order=[replica.name_of(node) for node in ring.order[:ROWS_MAX]],
         nodes=len(ring.order),
         generation=state.generation,

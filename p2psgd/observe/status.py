@@ -325,10 +325,10 @@ class CountersStatus(Part):
 
 
 class RingStatus(Part):
-    """The ring of a run in ring mode."""
+    """The rounds of a run: those of a ring, or of owners, which have neither order nor generations."""
 
     round: int = Field(0, description="the last complete one")
-    payload: str = "?"
+    payload: str = Field("?", description="of the ring; or owners")
     order: Sequence[str] = Field((), description="members of the last generation, around the ring")
     nodes: int = 0
     generation: int = Field(0, description="of this view; 0: none yet")

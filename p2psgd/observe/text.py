@@ -433,7 +433,7 @@ def _kept(status: NodeStatus) -> Iterator[Line]:
 
 
 def ring_lines(ring: RingStatus | None) -> Iterator[Line]:
-    """Yield the lines of one node's ring; none in asynchronous mode."""
+    """Yield the lines of the rounds of one node, in a ring or with owners; none if it waits for no others."""
     if ring is None:
         return
     facts = [f"{ring.payload}, round {grouped(ring.round)} is complete"]
@@ -441,11 +441,12 @@ def ring_lines(ring: RingStatus | None) -> Iterator[Line]:
         facts.append(
             f"generation {ring.generation} of this view {'is under way' if ring.running else 'has ended'}"
         )
+    label = "rounds" if ring.payload == "owners" else "ring"
     yield Line(
-        "ring", ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
+        label, ", ".join(facts if ring.active else [*facts, "this node only follows: it has no trainer"])
     )
-    yield Line("ring", _order(ring))
-    yield Line("ring", ring.wait, Grade.WARN)
+    yield Line(label, _order(ring))
+    yield Line(label, ring.wait, Grade.WARN)
 
 
 def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:

@@ -349,7 +349,7 @@ def load_data_of(recipe: Recipe) -> Dataset:
     """Load the data that a recipe trains on; UsageError if they cannot be had, or cannot be used in its
     mode.
     """
-    ring = recipe.run.trains.ring
+    ring = recipe.run.trains.rounds
     if ring and is_url(recipe.data):
         raise UsageError(
             f"recipe {recipe.name}: the shards of {recipe.data} are dealt out in async mode only: copy them "

@@ -102,6 +102,7 @@ def train(
         mode=recipe.run.mode,
         payload=mode.payload or None,
         rule=mode.rule.word if mode.owners else None,
+        rounds=recipe.run.rounds,
         shards=None if dataset.shards is None else dataset.shards.list,
         make_compute=backend.make_compute,
     )
@@ -142,6 +143,6 @@ def _make_training(
         streamed = StreamedPlan(recipe, dataset.shards.list.samples, part)
         return StreamedTraining(recipe, dataset, streamed, link, context)
     samples = len(dataset.train.labels)
-    if recipe.run.trains.ring:
+    if recipe.run.trains.rounds:
         return RingTraining(recipe, dataset, RoundPlan(recipe, samples, part), link, context)
     return Training(recipe, dataset, Plan(recipe, samples, part), link, context)

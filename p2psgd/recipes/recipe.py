@@ -54,6 +54,7 @@ class RunTable(BaseModel):
     mode: Literal["async", "owners", "ring"] = "async"
     payload: Literal["sparse", "dense", "dense-float16"] | None = None
     rule: str | None = Field(default=None, max_length=100)
+    rounds: bool = False
 
     @property
     def trains(self) -> Mode:
@@ -63,7 +64,8 @@ class RunTable(BaseModel):
         if self.mode == "ring":
             return Mode(self.payload or "sparse")
         if self.mode == "owners":
-            return Mode(owners=True, rule=SUM if self.rule is None else parse_rule(self.rule))
+            rule = SUM if self.rule is None else parse_rule(self.rule)
+            return Mode(owners=True, rule=rule, rounds=self.rounds)
         return ASYNC
 
 
@@ -74,16 +76,24 @@ class Told:
     mode: str | None = None
     payload: str | None = None
     rule: str | None = None
+    rounds: bool | None = None
 
     @property
-    def given(self) -> dict[str, str]:
+    def given(self) -> dict[str, str | bool]:
         """Return the values given, by key."""
-        return {key: str(value) for key, value in asdict(self).items() if value is not None}
+        given = {key: value for key, value in asdict(self).items() if value is not None}
+        return {key: value if isinstance(value, bool) else str(value) for key, value in given.items()}
 
     @property
     def options(self) -> list[str]:
         """Return the values given as words of a command line."""
-        return [word for key, value in self.given.items() for word in (f"--{key}", value)]
+        words = []
+        for key, value in self.given.items():
+            if isinstance(value, bool):
+                words.append(f"--{key}" if value else f"--no-{key}")
+            else:
+                words += [f"--{key}", value]
+        return words
 
 
 NOTHING_TOLD = Told()
@@ -147,8 +157,9 @@ class Recipe(BaseModel):
     run: RunTable = Field(
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
-        '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", and of a '
-        'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad" or "adamw"',
+        '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", of a '
+        'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad" or "adamw" '
+        "and rounds = true or false",
     )
 
     _mode_told: bool = PrivateAttr(default=False)
@@ -165,11 +176,11 @@ class Recipe(BaseModel):
         """
         if self._mode_told:
             return ""
-        if self.own_residual and (self.run.trains.ring or self.run.trains.rule.gradients):
-            where = "a ring" if self.run.trains.ring else "a run whose owners are given gradients"
+        if self.own_residual and (self.run.trains.rounds or self.run.trains.rule.gradients):
+            where = "rounds" if self.run.trains.rounds else "a run whose owners are given gradients"
             return f"recipe {self.name}: own_residual means nothing in {where}"
-        if self.run.trains.ring and (self.push_every > 1 or self.fetch_every > 1):
-            return f"recipe {self.name}: push_every and fetch_every mean nothing in a ring"
+        if self.run.trains.rounds and (self.push_every > 1 or self.fetch_every > 1):
+            return f"recipe {self.name}: push_every and fetch_every mean nothing in rounds"
         if not self.run.trains.dense:
             return ""
         words = {"tau": self.tau, "density": self.density, "warm_start": self.warm_start}
@@ -213,8 +224,9 @@ def load_recipe(name_or_path: str | Path, told: Told = NOTHING_TOLD) -> Recipe:
     """Read a built-in recipe by its name, or a TOML file; a relative `data` path counts from that file's
     folder.
 
-    The values in `told` take the place of the recipe's below [run]; "async" also takes the place of a ring's
-    payload. Raises UsageError with one sentence when the recipe cannot be read or is not valid.
+    The values in `told` take the place of the recipe's below [run]; another mode also takes the place of a
+    ring's payload, or of the rounds of owners. Raises UsageError with one sentence when the recipe cannot be
+    read or is not valid.
     """
     built_in = str(name_or_path) in built_in_recipes()
     path = RECIPES / f"{name_or_path}.toml" if built_in else Path(name_or_path)
@@ -264,19 +276,24 @@ def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe
     return recipe
 
 
-def _tell_run(keys: Keys, told: dict[str, str]) -> None:
+def _tell_run(keys: Keys, told: Mapping[str, str | bool]) -> None:
     """Put what the command line gave in the place of the values in `keys` as they were read from the file."""
     run = keys.get("run", {})
     if not told or not isinstance(run, dict):
         return
-    belongs = {"payload": "ring", "rule": "owners"}
+    belongs = {"payload": "ring", "rule": "owners", "rounds": "owners"}
     mode = told.get("mode")
     run = {key: value for key, value in run.items() if mode in (None, belongs.get(key, mode))}
-    keys["run"] = run | told
+    keys["run"] = run | dict(told)
 
 
-def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
-    """Refuse what only a ring has in a run that is none."""
+def _check_ring(run: RunTable, where: str, told: Mapping[str, str | bool]) -> None:
+    """Refuse what only a ring, or only owners, have in a run of another mode."""
+    if run.rounds and run.mode != "owners":
+        what = "--rounds" if told.get("rounds") else f"{where}: rounds = true"
+        words = f'{what} is for mode "owners", and the mode is "{run.mode}"'
+        again = 'give mode = "owners" too (--mode owners), or leave rounds out'
+        _refuse(f"{words}: {again}", ExitCode.USAGE if told.get("rounds") else ExitCode.CONFIGURATION)
     if run.payload is None or run.mode == "ring":
         return
     why = f'is for a ring, and the mode is "{run.mode}"'
@@ -289,8 +306,8 @@ def _check_ring(run: RunTable, where: str, told: Mapping[str, str]) -> None:
     )
 
 
-def _check_rule(run: RunTable, where: str, told: Mapping[str, str]) -> None:
-    """Refuse a rule that is not known, or without owners."""
+def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> None:
+    """Refuse a rule that is not known, without owners, or in rounds if it is not one for them."""
     if run.rule is None:
         return
     if run.mode != "owners":
@@ -303,7 +320,7 @@ def _check_rule(run: RunTable, where: str, told: Mapping[str, str]) -> None:
             ExitCode.USAGE if "rule" in told else ExitCode.CONFIGURATION,
         )
     try:
-        parse_rule(run.rule)
+        assert run.trains.owners
     except ValueError as error:
         _refuse(f"--rule: {error}" if "rule" in told else f"{where}: {error}")
 

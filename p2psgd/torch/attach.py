@@ -117,14 +117,14 @@ def attach(
         if shared:
             parameters.say_frozen()
             take_first_weights(link, weights)
-        if link.mode.ring and local_steps is None:
+        if link.mode.rounds and local_steps is None:
             local_steps = 1
-        if local_steps != 1 and link.mode.ring and not link.mode.dense and not knows_rank(link):
+        if local_steps != 1 and link.mode.rounds and not link.mode.dense and not knows_rank(link):
             raise TrainerError(
                 "local_steps in a sparse ring needs the number of nodes, which this node does not know: start"
                 " it with p2psgd node --rank i/n, or name all nodes in its --peers"
             )
-        own_residual = own_residual and not link.mode.ring
+        own_residual = own_residual and not link.mode.rounds
         steps = Steps(
             parameters.ranges,
             parameters.owners,

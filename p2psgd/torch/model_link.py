@@ -120,7 +120,7 @@ class ModelLink:
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
         self._hooks: list[Any] = []
         self._horizons: dict[int, Horizon] = {}
-        if run_horizon and not link.mode.ring:
+        if run_horizon and not link.mode.rounds:
             self._horizons = {id(each): Horizon(each) for each in optimizers}
             self._hooks += [
                 each.register_state_dict_pre_hook(lambda its, *_: self._horizons[id(its)].restore())
@@ -212,7 +212,7 @@ class ModelLink:
         number of this node's steps, times the nodes of the round before.
         """
         link = self._link
-        if link.mode.ring:
+        if link.mode.rounds:
             return self.steps * (link.contributors or expected_nodes(link))
         return self.steps + sum(link.peer_steps.values())
 
@@ -343,7 +343,7 @@ class ModelLink:
         if self._policy.adds_up:
             if not self._whole:
                 self._undo()
-            if self._link.mode.ring:
+            if self._link.mode.rounds:
                 self._end_step()
             else:
                 self._receive()
@@ -355,7 +355,7 @@ class ModelLink:
             for optimizer in self._optimizers:
                 optimizer.step()
             return
-        if self._link.mode.ring:
+        if self._link.mode.rounds:
             self._link.skip()
         self._follow()
 
@@ -383,7 +383,7 @@ class ModelLink:
         link = self._link
         if not self._whole:  # a step that failed
             self._undo()
-        if not link.mode.ring:
+        if not link.mode.rounds:
             if self._policy.unsent:
                 self._send_changes()
             with self._arrays.ordered():
@@ -392,7 +392,7 @@ class ModelLink:
         self._follow()
         wanted = self.steps if steps is None else steps
         self._waited_at = self.steps  # once is enough
-        if link.mode.ring:
+        if link.mode.rounds:
             return True
         heard = wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
         if link.mode.owners:  # a peer's last step is in updates of several owners: not all may have come
@@ -523,7 +523,7 @@ class ModelLink:
             self._end_step()
             return
         self._whole = self._policy.adds_up
-        if not self._link.mode.ring:  # in a ring the script calls skip() after a step that was left out
+        if not self._link.mode.rounds:  # in a ring the script calls skip() after a step that was left out
             self._receive()
 
     def _end_step(self) -> None:
@@ -531,7 +531,7 @@ class ModelLink:
         if self._policy.waits():
             self._masters.round()
             self._whole = True
-            if not self._link.mode.ring and self._link.wait(0.0):
+            if not self._link.mode.rounds and self._link.wait(0.0):
                 self._receive()
             return
         self._send_changes()
@@ -576,7 +576,7 @@ class ModelLink:
         if link.mode.dense:
             link.send(self._delta, steps=self._policy.unsent)
             return
-        if link.mode.ring and self._policy.adds_up:  # the sum of what many steps have made would be too far
+        if link.mode.rounds and self._policy.adds_up:  # the sum of what many steps have made would be too far
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
         threshold = steps.take(self._delta, link.residual, self._parameters.rates)
         link.send(self._delta, threshold, steps=self._policy.unsent)
@@ -616,7 +616,7 @@ class ModelLink:
         In a ring they count nevertheless, so that all nodes have made equally many.
         """
         self._stepped = {}
-        if not self._link.mode.ring:
+        if not self._link.mode.rounds:
             self._policy.unsent = 0
         with self._arrays.ordered():
             if self._own_residual:
@@ -647,7 +647,7 @@ class ModelLink:
             return
         self._ended = True
         try:
-            if sends and not self._link.mode.ring:
+            if sends and not self._link.mode.rounds:
                 with contextlib.suppress(DaemonLost):
                     if self._policy.unsent and self._whole:
                         self._send_changes()

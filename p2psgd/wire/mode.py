@@ -1,9 +1,9 @@
 """The mode of a run: how its nodes train together, as one word of its specification.
 
 "async": no node waits for another. "owners": nor there, and each node adds up what all others contribute to
-its own range of the weights; "owners-" and a rule (wire/rule.py): what it makes of these. "ring-sparse",
-"ring-dense" and "ring-dense-float16": in rounds, all in step; the last sends float16 and adds in float32.
-Another payload is another word here.
+its own range of the weights; "owners-" and a rule (wire/rule.py): what it makes of these. "owners-rounds":
+owners add up in rounds, all in step. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds around a
+ring; the last sends float16 and adds in float32. Another payload is another word here.
 """
 
 from __future__ import annotations
@@ -18,43 +18,53 @@ PAYLOADS: Final = ("sparse", "dense", "dense-float16")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A mode of training: `payload` is one of PAYLOADS in rounds, else empty; `owners`: ranges of the weights
-    have owners, which follow `rule`.
+    """A mode of training: `payload` is one of PAYLOADS in a ring, else empty; `owners`: ranges of the weights
+    have owners, which follow `rule`; `rounds`: all nodes are in step, as they always are in a ring.
 
-    `ring`: in rounds. `dense`: in rounds that sum float32 arrays: the weights are float32 numbers, not
-    multiples of a quantum. `half`: sums travel as float16. These three follow from the payload.
+    `ring`: what nodes give goes around a ring. `dense`: there in rounds that sum float32 arrays: the weights
+    are float32 numbers, not multiples of a quantum. `half`: sums travel as float16. These three follow from
+    the payload.
     """
 
     payload: str = ""
     owners: bool = False
     rule: Rule = SUM
+    rounds: bool = False
     ring: bool = field(init=False, repr=False, compare=False)
     dense: bool = field(init=False, repr=False, compare=False)
     half: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if self.rounds and self.owners and self.rule != SUM:
+            raise ValueError(f"rounds are for rule sum: give rule {self.rule.name} without them")
         object.__setattr__(self, "ring", bool(self.payload))
+        object.__setattr__(self, "rounds", self.rounds or self.ring)
         object.__setattr__(self, "dense", self.payload.startswith("dense"))
         object.__setattr__(self, "half", self.payload == "dense-float16")
 
     @property
     def word(self) -> str:
         """Return the mode as it stands in the run's specification."""
-        if self.owners:
-            return "owners" if self.rule == SUM else f"owners-{self.rule.word}"
-        return f"ring-{self.payload}" if self.ring else "async"
+        if self.ring:
+            return f"ring-{self.payload}"
+        if not self.owners:
+            return "async"
+        return (
+            "owners-rounds" if self.rounds else "owners" if self.rule == SUM else f"owners-{self.rule.word}"
+        )
 
 
 ASYNC: Final = Mode()
 OWNERS: Final = Mode(owners=True)
-_MODES: Final = {mode.word: mode for mode in (ASYNC, OWNERS, *map(Mode, PAYLOADS))}
+OWNERS_ROUNDS: Final = Mode(owners=True, rounds=True)
+_MODES: Final = {mode.word: mode for mode in (ASYNC, OWNERS, OWNERS_ROUNDS, *map(Mode, PAYLOADS))}
 
 
 def parse_mode(word: str) -> Mode:
     """Parse a mode from its word; ValueError with the words there are."""
-    if word.startswith("owners-"):
-        return Mode(owners=True, rule=parse_rule(word.removeprefix("owners-")))
     mode = _MODES.get(word)
+    if mode is None and word.startswith("owners-"):
+        return Mode(owners=True, rule=parse_rule(word.removeprefix("owners-")))
     if mode is None:
         raise ValueError(f"mode {word!r:.100} is not known; the modes are {', '.join(_MODES)}")
     return mode

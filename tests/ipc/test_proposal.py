@@ -114,6 +114,27 @@ def test_words_for_no_mode_are_refused_one_by_one(mode: str, payload: str | None
         choose_mode(mode, payload)
 
 
+@pytest.mark.parametrize(
+    ("mode", "rounds", "words"),
+    [
+        ("ring", True, "rounds=True is for mode='owners': a ring has rounds in any case, so leave it out"),
+        (
+            "async",
+            True,
+            "rounds=True is for mode='owners': in async mode no node waits for another, so leave it out",
+        ),
+        ("owners", 1, "rounds 1 is refused: give True or False"),
+    ],
+)
+def test_rounds_are_for_owners(mode: str, rounds: object, words: str) -> None:
+    with pytest.raises(TrainerError, match=f"^{words}$"):
+        choose_mode(mode, None, rounds=rounds)
+    assert choose_mode("owners", None, rounds=True).word == "owners-rounds"
+    assert choose_mode("owners", None).word == "owners"
+    with pytest.raises(TrainerError, match="^rounds are for rule sum: give rule adagrad without them$"):
+        choose_mode("owners", None, "adagrad", rounds=True)
+
+
 def test_a_ring_is_sparse_unless_told_otherwise() -> None:
     assert choose_mode("ring", None).word == "ring-sparse"
     assert choose_mode("ring", "dense").word == "ring-dense"
@@ -121,5 +142,7 @@ def test_a_ring_is_sparse_unless_told_otherwise() -> None:
 
 
 def test_a_mode_that_is_not_known_is_refused() -> None:
-    with pytest.raises(TrainerError, match="the modes are async, owners, ring-sparse, ring-dense, "):
+    with pytest.raises(
+        TrainerError, match="the modes are async, owners, owners-rounds, ring-sparse, ring-dense, "
+    ):
         propose(np.zeros(3, np.float32), quantum=QUANTUM, label="", mode="ring")

@@ -8,7 +8,14 @@ import pytest
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.recipes.model import Activation
-from p2psgd.recipes.recipe import Recipe, Told, built_in_recipes, load_recipe, parse_recipe
+from p2psgd.recipes.recipe import (
+    Recipe,
+    Told,
+    built_in_recipe_text,
+    built_in_recipes,
+    load_recipe,
+    parse_recipe,
+)
 
 KEYS: dict[str, Any] = {
     "name": "mine",
@@ -236,3 +243,20 @@ def test_the_command_line_counts_before_the_recipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--payload dense is for a ring, .* give --mode ring too"):
         load_recipe("digits", Told(payload="dense"))
     assert Told("ring", "dense").options == ["--mode", "ring", "--payload", "dense"]
+
+
+def test_rounds_are_for_owners_and_another_mode_leaves_them_out(tmp_path: Path) -> None:
+    assert recipe(run={"mode": "owners", "rounds": True}).run.trains.word == "owners-rounds"
+    with pytest.raises(UsageError, match='rounds = true is for mode "owners", and the mode is "ring": give'):
+        recipe(run={"mode": "ring", "rounds": True})
+    with pytest.raises(UsageError, match=r'^--rounds is for mode "owners", and the mode is "async": give'):
+        load_recipe("digits", Told(rounds=True))
+    path = tmp_path / "rounds.toml"
+    path.write_text(built_in_recipe_text("digits") + '[run]\nmode = "owners"\nrounds = true\n')
+    assert load_recipe(path).run.trains.word == "owners-rounds"
+    assert load_recipe(path, Told(rounds=False)).run.trains.word == "owners"
+    assert load_recipe(path, Told("async")).run.trains.word == "async"
+    with pytest.raises(UsageError, match="rounds are for rule sum: give rule adagrad without them$"):
+        load_recipe(path, Told(rule="adagrad"))
+    assert Told("owners", rounds=True).options == ["--mode", "owners", "--rounds"]
+    assert Told(rounds=False).options == ["--no-rounds"]

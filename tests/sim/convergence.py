@@ -294,6 +294,10 @@ class Convergence:
         world.training = True
         before = {daemon.me: daemon.trainer.updates for daemon in self._core()}
         begun = clock.now
+        if world.scenario.in_rounds is not None:
+            for daemon in self._core():
+                daemon.ring_trainer.forced = True
+                daemon.ring_trainer.recover()
         slowest_s = IDLE_INTERVALS / max(RATE_MIN, min(world.scenario.rates))
         clock.run_until(begun + world.scenario.work_s)
         while idle := [

@@ -160,15 +160,15 @@ class Daemon:
         self._flipped_ticks = 0
         self._pending: list[tuple[Callable[..., object], tuple[object, ...]]] = []
         self.trainer: Trainer | RingTrainer = Trainer(world, self, trainer)
-        if scenario.ring is not None:
-            self.trainer = RingTrainer(world, self, trainer, scenario.ring, self.memory)
+        if scenario.in_rounds is not None:
+            self.trainer = RingTrainer(world, self, trainer, scenario.in_rounds, self.memory)
         self.mesh.start()
         self._clock.after(self._tick_s, self._tick)
         self.trainer.plan()
 
     @property
     def ring_trainer(self) -> RingTrainer:
-        """Its trainer, in ring mode."""
+        """Its trainer, in rounds."""
         assert isinstance(self.trainer, RingTrainer)
         return self.trainer
 

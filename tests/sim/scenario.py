@@ -80,6 +80,11 @@ class Scenario:
     shards: int = 0
     owners: OwnersWork | None = None  # None: another mode
 
+    @property
+    def in_rounds(self) -> RingWork | None:
+        """How nodes train in rounds, of a ring or of owners; None: nobody waits for others."""
+        return self.ring or (self.owners.rounds if self.owners is not None else None)
+
 
 def draw_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
     """The scenario of a seed; `nodes` overrules how many it has."""

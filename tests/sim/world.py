@@ -70,7 +70,7 @@ class World:
         places = range(1, scenario.nodes + 1)
         initial = _draw_initial(scenario)
         mode = (
-            "owners"
+            ("owners" if scenario.owners.rounds is None else scenario.owners.rounds.word)
             if scenario.owners is not None
             else "async"
             if scenario.ring is None

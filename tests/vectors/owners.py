@@ -53,9 +53,16 @@ def cover(base: int, rows: Sequence[Row]) -> bytes:
 
 
 def contribution_of(
-    number: int, magnitude: int, base: int, count: int, payload: bytes, *, rate: float = 0.0
+    number: int,
+    magnitude: int,
+    base: int,
+    count: int,
+    payload: bytes,
+    *,
+    rate: float = 0.0,
+    round_number: int = 0,
 ) -> bytes:
-    checked = struct.pack("<QIIIf", number, magnitude, base, count, rate)
+    checked = struct.pack("<QIIIfI", number, magnitude, base, count, rate, round_number)
     return checked + struct.pack("<I", reference.crc32c(checked + payload)) + payload
 
 
@@ -86,11 +93,19 @@ MANY: Final[list[Row]] = [(NEW, NUMBER_MAX, U64_MAX - each, U64_MAX) for each in
 
 
 def contribution(
-    name: str, number: int, magnitude: int, words: Sequence[int], weights: int, *, rate: int = 0
+    name: str,
+    number: int,
+    magnitude: int,
+    words: Sequence[int],
+    weights: int,
+    *,
+    rate: int = 0,
+    round_number: int = 0,
 ) -> Case:
-    base = words[0] >> 1
-    body = contribution_of(number, magnitude, base, len(words), shifted(words, base, weights), rate=rate)
-    numbers = {"number": number, "magnitude": magnitude, "base": base, "rate": rate}
+    base = words[0] >> 1 if words else 0
+    payload = shifted(words, base, weights) if words else b""
+    body = contribution_of(number, magnitude, base, len(words), payload, rate=rate, round_number=round_number)
+    numbers = {"number": number, "magnitude": magnitude, "base": base, "rate": rate, "round": round_number}
     return Case(name, "CONTRIBUTION", weights, numbers, [], words, body)
 
 
@@ -119,6 +134,8 @@ def cases() -> list[Case]:
         contribution("a gradient", 2, 32, WORDS, 30, rate=1),
         contribution("a gradient at the largest rate", 2, 32, WORDS, 30, rate=100),
         contribution("a range in the dense form", 2, 3, dense, 30),
+        contribution("the end of a round", 2, 32, WORDS, 30, round_number=7),
+        contribution("nothing to a round", 3, 1, [], 30, round_number=2**32 - 1),
         contribution("two blocks", 3, 9, [index << 1 for index in range(1000, 60_000, 97)], 100_000),
         update("the worked example", HEADER, [(NEW, 1, 0xA1, 1000)], WORDS, 30),
         update("known and new contributors", HEADER, ROWS, WORDS, 30),
@@ -143,7 +160,12 @@ def _refused_contributions() -> list[Refused]:
     right = contribution_of(1, 32, 17, 2, payload)
     wrong: list[tuple[str, str, bytes]] = [
         ("no bytes", "CONTRIBUTION", b""),
-        ("a header alone", "CONTRIBUTION", contribution_of(1, 32, 17, 2, b"")),
+        ("a byte less than a header", "CONTRIBUTION", right[:31]),
+        ("a header alone", "PAYLOAD", contribution_of(1, 32, 17, 2, b"")),
+        ("no index and no round", "PAYLOAD", contribution_of(1, 1, 0, 0, b"")),
+        ("no index and a payload", "CONTRIBUTION", contribution_of(1, 1, 0, 0, payload, round_number=1)),
+        ("no index and a base", "CONTRIBUTION", contribution_of(1, 1, 17, 0, b"", round_number=1)),
+        ("no index and a magnitude", "CONTRIBUTION", contribution_of(1, 32, 0, 0, b"", round_number=1)),
         ("a bit of the payload", "CHECKSUM", right[:-1] + bytes([right[-1] ^ 1])),
         ("a bit of the header", "CHECKSUM", bytes([right[0] ^ 2]) + right[1:]),
         ("number 0", "CONTRIBUTION", contribution_of(0, 32, 17, 2, payload)),

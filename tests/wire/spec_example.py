@@ -226,6 +226,7 @@ def owners() -> dict[str, bytes]:
     words = WORDS[2:]  # bert's range begins with weight 15
     base, payload = encode_words(words, run.weights)
     contribution = ContributionHeader(number=1, magnitude=STEP, base=base, count=len(words))
+    ending = ContributionHeader(number=2, magnitude=1, base=0, count=0, round=1)
     digest = codec.digest_words(words, STEP, run.key)
     first, second = (CoverRow(NEW, 1, *ANNA),), (CoverRow(0, 2),)
     update = UpdateHeader(*BERT, 1, digest, 1, STEP, len(words), base=base, cover=first)
@@ -233,6 +234,7 @@ def owners() -> dict[str, bytes]:
     return {
         "owners-key": run.key.to_bytes(8, "big"),
         "contribution": pack_frame(FrameType.CONTRIBUTION, pack_contribution(contribution, payload)),
+        "contribution-empty": pack_frame(FrameType.CONTRIBUTION, pack_contribution(ending, b"")),
         "cover": pack_cover(base, first),
         "update-covered": pack_frame(FrameType.UPDATE, pack_update(update, payload)),
         "update-cover": pack_frame(FrameType.UPDATE, pack_update(alone, b"")),

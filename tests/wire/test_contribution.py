@@ -73,14 +73,34 @@ def test_a_far_range_costs_no_more_than_the_first() -> None:
 
 
 def test_the_fields_of_a_contribution_stand_where_the_specification_says() -> None:
-    checked = struct.pack("<QIIIf", 3, 32, 700, 3, 0.0)
+    checked = struct.pack("<QIIIfI", 3, 32, 700, 3, 0.0, 0)
     assert checked + struct.pack("<I", codec.crc32c(checked + PAYLOAD)) + PAYLOAD == BODY
     assert len(BODY) == CONTRIBUTION_HEADER_BYTES + len(PAYLOAD)
 
 
-@pytest.mark.parametrize("length", [0, 1, CONTRIBUTION_HEADER_BYTES])
-def test_one_without_indices_is_refused(length: int) -> None:
-    refused(BODY[:length], RejectCode.CONTRIBUTION, f"a contribution of {length} bytes holds no indices")
+@pytest.mark.parametrize("length", [0, 1, CONTRIBUTION_HEADER_BYTES - 1])
+def test_one_that_is_shorter_than_a_header_is_refused(length: int) -> None:
+    refused(BODY[:length], RejectCode.CONTRIBUTION, f"a contribution of {length} bytes is shorter than its")
+
+
+def test_one_that_ends_a_round_may_have_no_indices() -> None:
+    body = pack_contribution(ContributionHeader(1, 1, 0, 0, round=9), b"")
+    header, words = parse_contribution(body, WEIGHTS, gradients=False)
+    assert header.round == 9
+    assert len(body) == CONTRIBUTION_HEADER_BYTES
+    assert not len(words)
+
+
+@pytest.mark.parametrize(
+    ("header", "payload"),
+    [
+        (ContributionHeader(1, 2, 0, 0, round=9), b""),
+        (ContributionHeader(1, 1, 1, 0, round=9), b""),
+        (ContributionHeader(1, 1, 0, 0, round=9), PAYLOAD),
+    ],
+)
+def test_one_without_indices_has_no_other_number(header: ContributionHeader, payload: bytes) -> None:
+    refused(pack_contribution(header, payload), RejectCode.CONTRIBUTION, "of no indices that cannot be")
 
 
 @pytest.mark.parametrize("bit", range(0, 8 * len(BODY), 5))
@@ -143,14 +163,14 @@ def test_a_range_of_one_weight_at_the_end_is_whole() -> None:
 
 @given(st.binary(max_size=80), st.integers(1, codec.WEIGHTS_MAX), st.booleans())
 def test_any_bytes_are_a_contribution_or_refused(body: bytes, weights: int, sealed: bool) -> None:
-    if sealed and len(body) > 24:  # its checksum at least is right
-        body = body[:24] + struct.pack("<I", codec.crc32c(body)) + body[24:]
+    if sealed and len(body) > 28:  # its checksum at least is right
+        body = body[:28] + struct.pack("<I", codec.crc32c(body)) + body[28:]
     try:
         header, words = parse_contribution(body, weights, gradients=False)
     except PeerError:
         return
     assert len(words) == header.count
-    assert int(words[-1]) >> 1 < weights
+    assert not len(words) or int(words[-1]) >> 1 < weights
 
 
 @given(

@@ -154,6 +154,7 @@ def test_every_mode_is_in_the_table_of_the_run() -> None:
     assert re.findall(r"`([a-z0-9-]+)`", row) == [
         "async",
         "owners",
+        "owners-rounds",
         *(Mode(each).word for each in PAYLOAD_WORDS),
     ]
 

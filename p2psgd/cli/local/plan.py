@@ -131,7 +131,7 @@ def _check_trainer(asked: Request, trainer: str) -> None:
         raise UsageError("--steps and --seconds are for the built-in trainer: leave them out with --trainer")
     if asked.told.given or asked.device or asked.initial:
         raise UsageError(
-            "--mode, --payload, --rule, --device and --initial are for the built-in trainer: "
+            "--mode, --payload, --rule, --rounds, --device and --initial are for the built-in trainer: "
             "leave them out with --trainer, whose script says mode, payload and rule when it attaches"
         )
     if not trainer.strip():

@@ -30,7 +30,7 @@ GAIN_MAX: Final = 0.25
 KINDS_MAX: Final = 8  # magnitudes of exact values; of more, one update for each bit is shorter
 COARSE: Final = (16, 4)  # times the magnitude: what is that far beyond it goes at once
 
-CAME_MAX: Final = 4096  # contributions that are kept one by one; more, while nothing is published, are not
+CAME_MAX: Final = 4096  # contributions that are kept one by one: then they are counted
 OUTSIDE_MAX: Final = 2**18  # values outside of the range; members that differ on ranges do so for a moment
 CHANGE_MAX: Final = 2.0**24  # quanta, that a rule may make at once: the end of the run
 
@@ -53,14 +53,17 @@ class Aggregator:
         self._borders = (self._starts << 1).astype(np.uint64)  # in words
         self._floors = np.full(len(self._starts), np.nan)  # log2 of the least change that came, by tensor
         self._levels = np.full(len(self._starts), np.nan)  # log2 of the magnitude, by tensor
-        self._came: list[tuple[Words, int, float]] = []  # since the last `take`: words, magnitude, rate
+        # Of what came since the last `take`, words, magnitude and rate; and what was counted of it before:
+        self._came: list[tuple[Words, int, float]] = []
+        self._counts = np.zeros(len(self._starts), np.int64)  # how many indices, by tensor
+        self._least = np.full(len(self._starts), np.nan)  # log2 of the least magnitude of changes, by tensor
         self._left: NDArray[np.int64] = np.zeros(0, np.int64)  # beyond their magnitude all the same
         self._outside: dict[int, int] = {}  # values of other ranges, by index
 
     @property
     def idle(self) -> bool:
         """Return whether nothing has come since the last `take`."""
-        return not self._came
+        return not self._came and not self._counts.any()
 
     def takes(self, words: Words) -> bool:
         """Return whether there is room for what of these words, sorted, lies outside of the range."""
@@ -107,7 +110,7 @@ class Aggregator:
             self._came.append((inside, magnitude, rate))
             if len(self._came) >= CAME_MAX:
                 self._left = self._touched()
-                self._came.clear()
+                self._count_what_came()
         if rate:
             parts = (words[:first], words[last:])
             self.misplaced += [(part, magnitude, rate) for part in parts if len(part)]
@@ -139,14 +142,12 @@ class Aggregator:
         """
         updates = self._take_outside()
         if self._came or len(self._left):
+            touched = self._touched()
             counts = self._look_at_what_came()
             changes = None if self.rule is None else self._step(self.rule, weights())
             if changes is not None:
                 self.residual += self._in_quanta(changes)
                 touched = np.flatnonzero(self.residual) + self.range[0]
-            else:
-                touched = self._touched()
-            self._came.clear()
             self._left = touched[:0]
             if alone and self.rule is None:
                 updates += self._take_all(touched)
@@ -165,18 +166,21 @@ class Aggregator:
         """Return how many indices came, by tensor. No tensor's magnitude stays below that of what came for
         it: a contribution would go out in pieces.
         """
-        counts = np.zeros(len(self._starts), np.int64)
-        least = np.full(len(self._starts), np.nan)
+        self._count_what_came()
+        self._floors = np.where(np.isnan(self._least), self._floors, self._least)
+        self._levels = np.fmax(self._levels, self._floors)
+        counts = self._counts.copy()
+        self._counts[:], self._least[:] = 0, np.nan
+        return counts
+
+    def _count_what_came(self) -> None:
         for words, magnitude, rate in self._came:
             borders = np.searchsorted(words, self._borders)
             came = np.diff(borders, append=len(words))
-            counts += came
-            if rate:
-                continue
-            least[came > 0] = np.fmin(least[came > 0], math.log2(magnitude))
-        self._floors = np.where(np.isnan(least), self._floors, least)
-        self._levels = np.fmax(self._levels, self._floors)
-        return counts
+            self._counts += came
+            if not rate:
+                self._least[came > 0] = np.fmin(self._least[came > 0], math.log2(magnitude))
+        self._came.clear()
 
     def _take_outside(self) -> list[Update]:
         values = {index: value for index, value in sorted(self._outside.items()) if value}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,18 +17,19 @@ from p2psgd.core.frontier import Origin
 _SELF_BYTES: Final = 200  # what one costs beside its arrays
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Pending:
     """A contribution that is not known to be covered: words uint32 (n,), sorted, with its magnitude; `rate`
     as in ContributionHeader.
 
     `seen`: the node's trainer has these changes in its weights, as it made them. `made`: when they came into
     being, in seconds of the replica's clock, and `steps` how many the trainer had made. `redealt`: others
-    were given these changes instead.
+    were given these changes instead. `round`: in rounds, the one that it ends for its owner; 0 if none.
     """
 
     words: NDArray[np.uint32]
     magnitude: int
+    _: KW_ONLY
     seen: bool
     steps: int
     made: float
@@ -36,6 +37,7 @@ class Pending:
     number: int = 0
     body: bytes = b""  # of its CONTRIBUTION frame; empty on the channel to this node itself
     redealt: bool = False
+    round: int = 0
 
     @property
     def bytes(self) -> int:
@@ -44,7 +46,7 @@ class Pending:
 
     def part(self, words: NDArray[np.uint32]) -> Pending:
         """Return one of the same kind with these words, to be given to an owner."""
-        return replace(self, words=words, number=0, body=b"", redealt=False)
+        return replace(self, words=words, number=0, body=b"", redealt=False, round=0)
 
     def opposite(self) -> Pending:
         """Return what undoes it."""
@@ -60,6 +62,8 @@ class Channel:
         self.pending: deque[Pending] = deque()
         self.bytes = 0
         self.sent = 0  # the number of the last one sent on the present link
+        self.round = 0  # the last one that was ended here,
+        self.end = 0  # and the number of the contribution that did
 
     def append(self, each: Pending) -> None:
         """Send this after all others; its number is the one after `last`."""
@@ -67,6 +71,8 @@ class Channel:
         each.number = self.last
         self.pending.append(each)
         self.bytes += each.bytes
+        if each.round:
+            self.round, self.end = each.round, each.number
 
     def resend(self) -> None:
         """Send all from the first on: the link is new, or the owner is to say again what it has."""
@@ -91,6 +97,13 @@ class Channel:
     def to_redeal(self) -> list[Pending]:
         """Return what others should be given instead."""
         return [each for each in self.pending if not each.redealt]
+
+    @property
+    def ends_round(self) -> bool:
+        """Return whether the last round is over here: all that was contributed to it is covered, or others
+        were given it.
+        """
+        return not any(each.number <= self.end and not each.redealt for each in self.pending)
 
     def waits(self, most: int) -> bool:
         """Return whether more than `most` are not covered, but for those that others were given."""

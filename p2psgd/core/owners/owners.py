@@ -9,6 +9,11 @@ opposite: so each contribution counts once, without an agreement on who owns wha
 
 What a dead owner had added up and not published is lost, as a dead daemon's residual is.
 
+In rounds two rules are added. A trainer contributes once to all owners, if only that it has nothing, and
+again when the updates of all of them for that round are applied here. An owner publishes when all members
+have contributed (barrier.py). So nobody is ahead, and as sums are integers, the weights after a round depend
+on the contributions alone.
+
 A trainer's weights are the replica and what it has contributed that no update covers yet: without that, it
 would repeat the same correction until the owner's update comes.
 """
@@ -23,18 +28,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Deliver, LogEvent
+from p2psgd.core.effects import Deliver, LogEvent, OpenRound, RejectContribution
+from p2psgd.core.events import PeerStatus
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.owners.aggregator import Aggregator, Update
+from p2psgd.core.owners.barrier import Barrier
 from p2psgd.core.owners.channel import Channel, Pending
 from p2psgd.core.owners.custody import Custody
 from p2psgd.core.owners.ranges import Range, cut, ranges_of
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.receive import Applier
-from p2psgd.core.retention import Retention
+from p2psgd.core.retention import STALL, Retention
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import U64_MODULUS, State
+from p2psgd.core.status import StatusSender
 from p2psgd.wire import codec
 from p2psgd.wire.contribution import (
     ContributionHeader,
@@ -47,6 +55,7 @@ from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError, RejectCode
+from p2psgd.wire.ring_messages import BucketContributed, ContributionMade, RingState, pack_ring_state
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 
 PENDING_MAX: Final = 16  # contributions to one owner that are not covered: from then on the trainer waits
@@ -68,9 +77,11 @@ class Owners:
         node: Node,
         applier: Applier,
         retention: Retention,
+        status_sender: StatusSender,
         out: Outbound,
         published: Callable[[int, float], None],
         restored: Iterable[bytes],
+        rounds: bool,
         now: float,
     ) -> None:
         """`published` is called with the steps at each publication. `restored`: the rule's state of a
@@ -92,13 +103,20 @@ class Owners:
         self.channels: dict[Origin, Channel] = {}
         self.received: dict[Origin, int] = {}  # the last number of each contributor
         self.lost = 0  # contributions that were given up
+        self.round = 0  # in rounds: the last one that is complete here
+        self.barrier = Barrier(cluster, state, usable=self._is_usable, now=now) if rounds else None
         self._cluster = cluster
         self._state = state
         self._node = node
         self._applier = applier
         self._retention = retention
+        self._status_sender = status_sender
         self._out = out
         self._published = published
+        self._opened = False  # the trainer may contribute to the next round,
+        self._given = 0  # and has to this one,
+        self._given_at = now  # then
+        self._awaited: Origin | None = None  # an owner whose updates for that round are not all here
         self._due: set[Origin] = set()  # contributors whose numbers the next update covers
         self._view = cluster.membership.view
         self._members: tuple[Origin, ...] = ()
@@ -112,6 +130,8 @@ class Owners:
         self._published_at = now
         self._seen_digest = 0  # of what the trainer's weights have beyond the replica
         self._enter_view(now)
+        if self.barrier is not None:
+            status_sender.standing = lambda: pack_ring_state(self.standing)
 
     # -- what others look at
 
@@ -122,7 +142,9 @@ class Owners:
 
     @property
     def full(self) -> bool:
-        """Return whether the trainer must wait until owners cover more."""
+        """Return whether the trainer must wait until owners cover more; in rounds it waits for these."""
+        if self.barrier is not None:
+            return False
         return any(channel.waits(PENDING_MAX) for channel in self.channels.values()) or (
             self.waiting_bytes >= PENDING_BYTES_MAX
         )
@@ -206,14 +228,144 @@ class Owners:
         )
         self._out.emit(Deliver(pack_update(header, payload)))
 
+    # -- rounds
+
+    @property
+    def standing(self) -> RingState:
+        """Return what the next STATUS says of this node's trainer, in rounds."""
+        barrier = self.barrier
+        assert barrier is not None
+        return RingState(
+            generation=0,
+            round=self.round,
+            running=barrier.active and barrier.joined,
+            active=barrier.active,
+            contributed=self._given > self.round,
+        )
+
+    def change_trainer(self, active: bool, now: float) -> None:
+        """Note that a trainer came, or went."""
+        barrier = self.barrier
+        assert barrier is not None
+        barrier.active, barrier.joined, self._opened = active, False, False
+        self._status_sender.send_to_all(now)  # the others wait for it, or not
+        self._publish_if_due(now)
+        self._open_round(now)
+
+    def on_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
+        """Take in, in rounds, whether a peer's trainer takes part; PeerError if it does not say that."""
+        if self.barrier is None:
+            return
+        if status.ring is None:
+            raise PeerError(
+                RejectCode.RING, f"{peer.name} did not say whether its trainer takes part in rounds"
+            )
+        self.barrier.on_state(peer.origin, status.ring)
+        self._publish_if_due(now)
+
+    def share(self, made: ContributionMade | BucketContributed, now: float) -> None:
+        """Take what this node's trainer contributes to the round; refuse what was not asked for."""
+        barrier = self.barrier
+        assert barrier is not None
+        assert isinstance(made, ContributionMade), made
+        if not self._opened:
+            number = self.round + 1
+            words = f"unexpected contribution to round {number}: it has one, or the round has not started"
+            self._out.emit(RejectContribution(words))
+            return
+        first = not barrier.joined
+        self._opened, self._given, self._given_at = False, self.round + 1, now
+        self._steps = max(self._steps, made.steps)
+        shares: dict[Origin, list[Pending]] = {
+            each: [] for each in self._members if self._is_usable(each, now)
+        }
+        for update in made.updates:
+            whole = Pending(update.words, update.magnitude, seen=True, steps=self._steps, made=now)
+            for owner, part in self._cut(whole, now):
+                shares.setdefault(owner, []).append(part)
+        for owner, share in shares.items():
+            parts = share or [self._nothing(now)]
+            parts[-1].round = self._given
+            for part in parts:
+                self._append(owner, part)
+        barrier.end(self.me, self._given)
+        self._contributors.add(self.me)
+        if first:
+            self._status_sender.send_to_all(now)
+        self._publish_if_due(now)
+
+    def _look_for_late(self, barrier: Barrier, now: float) -> None:
+        for member in barrier.tick(now, ready=self._node.ready):
+            words = f"its trainer has not contributed to round {barrier.published + 1}: the others go on"
+            name = self._cluster.name_of(member)
+            self._out.emit(LogEvent("late", f"{name} is late: {words}", member.node))
+
+    def _nothing(self, now: float) -> Pending:
+        return Pending(np.empty(0, np.uint32), 1, seen=False, steps=self._steps, made=now)
+
+    def _end_round(self, now: float) -> None:
+        """Tell owners that have come since, or can be reached again, that the last round is over for them."""
+        barrier = self.barrier
+        if barrier is None or not (barrier.active and self._given):
+            return
+        for owner in self._members:
+            channel = self.channels.get(owner)
+            if (channel is None or channel.round < self._given) and self._is_usable(owner, now):
+                part = self._nothing(now)
+                part.round = self._given
+                self._append(owner, part)
+
+    def _open_round(self, now: float) -> None:
+        """Let the trainer contribute to the next round once all updates of the last one are here, and there
+        is room in the log.
+        """
+        barrier = self.barrier
+        if barrier is None or self._opened or not barrier.active:
+            return
+        if not self._node.ready or self._cluster.membership.stopping or not barrier.begun(now):
+            return
+        if self._given > self.round and self._find_awaited(now) is not None:
+            return
+        self.round = max(self.round, self._given, self._state.frontier.steps_max)
+        if self._retention.stalled or self._state.log.pressure >= STALL:
+            return
+        self._opened = True
+        self._out.emit(OpenRound(barrier.contributors, 0))
+
+    def _find_awaited(self, now: float) -> Origin | None:
+        """Return an owner whose updates for the round that this node has contributed to are not all here.
+        None is waited for that is gone: what it does not cover others were given, for the next round.
+        """
+        if self._awaited is None or not self._awaits(self._awaited, now):
+            self._awaited = next((each for each in self._members if self._awaits(each, now)), None)
+        return self._awaited
+
+    def _awaits(self, owner: Origin, now: float) -> bool:
+        channel = self.channels.get(owner)
+        if channel is None or channel.round < self._given or owner not in self._members:
+            return False
+        complete = self._state.frontier.steps_of(owner) >= self._given and channel.ends_round
+        return not complete and self._is_usable(owner, now)
+
+    def waiting_for(self, now: float) -> str:
+        """Return which members, or which owners' updates, a round waits for and since when; empty if none."""
+        barrier = self.barrier
+        if barrier is None or not (barrier.active and self._node.ready):
+            return ""
+        words = barrier.explain(now)
+        if words or self._opened or self._given <= self.round or self._awaited is None:
+            return words
+        name = self._cluster.name_of(self._awaited)
+        return f"round {self._given} has waited for {now - self._given_at:.1f} s for the sum of {name}"
+
     # -- contributing
 
     def give(self, made: OwnUpdateMade, now: float) -> None:
         """Take what this node's trainer made."""
         self._steps = max(self._steps, made.steps)
         whole = Pending(
-            words=made.words,
-            magnitude=made.magnitude,
+            made.words,
+            made.magnitude,
             rate=made.rate,
             seen=not made.rate,
             steps=self._steps,
@@ -225,33 +377,37 @@ class Owners:
         self._publish_if_many(now)
 
     def _contribute(self, whole: Pending, now: float) -> None:
-        weights = self._state.spec.weights
-        for place, words in enumerate(cut(whole.words, len(self._members), weights)):
-            if not len(words):
-                continue
-            owner, part = self._recipient(place, now), whole.part(words)
-            channel = self.channels.setdefault(owner, Channel(owner))
-            if owner == self._cluster.me:
-                self.aggregator.add(words, part.magnitude, part.rate)
-            else:
-                base, payload = encode_words(words, weights)
-                header = ContributionHeader(channel.last + 1, part.magnitude, base, len(words), part.rate)
-                part.body = pack_contribution(header, payload)
-            channel.append(part)
-            if part.seen:
-                self._see(part, sign=1)
-            peer = self._cluster.peers.get(owner)
-            if peer is not None:
-                self.push(peer)
+        for owner, part in self._cut(whole, now):
+            self._append(owner, part)
+
+    def _cut(self, whole: Pending, now: float) -> Iterator[tuple[Origin, Pending]]:
+        for place, words in enumerate(cut(whole.words, len(self._members), self._state.spec.weights)):
+            if len(words):
+                yield self._recipient(place, now), whole.part(words)
+
+    def _append(self, owner: Origin, part: Pending) -> None:
+        channel = self.channels.setdefault(owner, Channel(owner))
+        if owner == self._cluster.me:
+            self.aggregator.add(part.words, part.magnitude, part.rate)
+        else:
+            base, payload = encode_words(part.words, self._state.spec.weights)
+            header = ContributionHeader(
+                channel.last + 1, part.magnitude, base, len(part.words), part.rate, part.round
+            )
+            part.body = pack_contribution(header, payload)
+        channel.append(part)
+        if part.seen:
+            self._see(part, sign=1)
+        peer = self._cluster.peers.get(owner)
+        if peer is not None:
+            self.push(peer)
 
     def _contribute_all(self, updates: Iterable[Update], now: float) -> None:
         most = codec.indices_max(self._state.spec.weights)
         for magnitude, words in updates:
             for begin in range(0, len(words), most):
                 part = words[begin : begin + most]
-                self._contribute(
-                    Pending(words=part, magnitude=magnitude, seen=False, steps=self._steps, made=now), now
-                )
+                self._contribute(Pending(part, magnitude, seen=False, steps=self._steps, made=now), now)
 
     def _recipient(self, place: int, now: float) -> Origin:
         """Return who is given what belongs to the member at this place: itself, or who owns it while that is
@@ -266,8 +422,10 @@ class Owners:
         return [place for place, member in enumerate(self._members) if self._is_usable(member, now)]
 
     def _is_usable(self, member: Origin, now: float) -> bool:
-        since = self._gone_since.get(member)
-        return since is None or now - since < min(GONE_S, self._cluster.timing.failure_timeout_s)
+        since, patience_s = self._gone_since.get(member), self._cluster.timing.failure_timeout_s
+        if self.barrier is None:
+            patience_s = min(GONE_S, patience_s)
+        return since is None or now - since < patience_s
 
     def push(self, peer: Peer) -> None:
         """Send the owner what it has not been sent on this link, while there is credit."""
@@ -310,6 +468,8 @@ class Owners:
     def take(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
         """Take in a peer's contribution; PeerError unless all of it is right."""
         header, words = parse_contribution(body, self._state.spec.weights, gradients=self.rule.gradients)
+        if header.round and self.barrier is None:
+            raise PeerError(RejectCode.CONTRIBUTION, "a contribution ends a round, and the run has none")
         if self._left:
             return
         origin = peer.origin
@@ -329,7 +489,21 @@ class Owners:
         self.aggregator.add(words, header.magnitude, header.rate)
         self._came += 1
         self._contributors.add(origin)
-        self._publish_if_many(now)
+        if self.barrier is None:
+            self._publish_if_many(now)
+            return
+        if header.round:
+            self.barrier.end(origin, header.round)
+        self._publish_if_due(now)
+
+    def _publish_if_due(self, now: float) -> None:
+        """Publish in rounds what this owner was given, if it waits for nobody."""
+        if self.barrier is None:
+            return
+        own = self.channels.get(self.me)
+        came = self._came > 0 or bool(self._due) or (own is not None and bool(own.pending))
+        if self.barrier.is_due(came=came, now=now):
+            self.publish(now)
 
     def _publish_if_many(self, now: float) -> None:
         since = now - self._published_at
@@ -356,14 +530,19 @@ class Owners:
             self._cover(own, own.last, now)
         cover = self._state.covers.rows(self.me, {origin: self.received[origin] for origin in self._due})
         self._due.clear()
-        steps = self._covered_steps()
+        steps = self._covered_steps(now)
         if updates or cover or steps > self._told_steps:
-            self._told_steps = steps
             most = codec.indices_max(self._state.spec.weights)
-            for magnitude, words in updates or [(1, np.empty(0, np.uint32))]:
-                for start in range(0, max(len(words), 1), most):
-                    self._publish(magnitude, words[start : start + most], cover)
-                    cover = ()
+            parts = [
+                (magnitude, words[start : start + most])
+                for magnitude, words in updates or [(1, np.empty(0, np.uint32))]
+                for start in range(0, max(len(words), 1), most)
+            ]
+            for place, (magnitude, words) in enumerate(parts, 1):
+                if place == len(parts):
+                    self._told_steps = steps  # whoever has these has all of it
+                self._publish(magnitude, words, cover)
+                cover = ()
             self._published(self._steps, now)
         self._give_on(now)
 
@@ -371,15 +550,16 @@ class Owners:
         """Contribute gradients for other ranges to their owners, which alone can make changes of them."""
         misplaced, self.aggregator.misplaced = self.aggregator.misplaced, []
         for words, magnitude, rate in misplaced:
-            each = Pending(
-                words=words, magnitude=magnitude, rate=rate, seen=False, steps=self._steps, made=now
-            )
+            each = Pending(words, magnitude, rate=rate, seen=False, steps=self._steps, made=now)
             self._contribute(each, now)
 
-    def _covered_steps(self) -> int:
+    def _covered_steps(self, now: float) -> int:
         """Return up to where updates cover what the trainer has made: others count a step when they have
-        it.
+        it. In rounds, the last round that all have contributed to.
         """
+        if self.barrier is not None:
+            self.barrier.publish(self.barrier.complete(now), now)
+            return self.barrier.published
         waiting = (
             each.steps - 1 for channel, each in self._uncovered() if each.seen and channel.owner != self.me
         )
@@ -407,6 +587,7 @@ class Owners:
         """Follow a new view."""
         if self._cluster.membership.view is not self._view:
             self._enter_view(now)
+        self._open_round(now)
 
     def tick(self, now: float) -> None:
         """Publish what waits, and give what owners that are gone were given to others."""
@@ -419,13 +600,20 @@ class Owners:
                 self._gone_since.pop(member, None)
             else:
                 self._gone_since.setdefault(member, now)
+                if self.barrier is not None and peer is not None and peer.state is PeerState.LEAVING:
+                    self._gone_since[member] = float("-inf")  # nothing more comes of it
         self._follow_owners(now)
+        if self.barrier is not None:
+            self._look_for_late(self.barrier, now)
+            self._end_round(now)
         self._redeal(now)
         for owner in self.channels:
             peer = self._cluster.peers.get(owner)
             if peer is not None:
                 self.push(peer)
-        self.publish(now)
+        if self.barrier is None:
+            self.publish(now)
+        self._publish_if_due(now)
         self._move(now)
         if self.custody is not None:
             self.custody.tick(now)
@@ -442,6 +630,10 @@ class Owners:
         self._usable = None
         self._follow_owners(now)
         self._redeal(now)
+        if self.barrier is not None:
+            self.barrier.keep({me, *self._view.members, *self._cluster.peers})
+            self._end_round(now)
+            self._publish_if_due(now)
 
     def _follow_owners(self, now: float) -> None:
         """Own what the members that can be given something leave to this node."""

@@ -27,18 +27,21 @@ pytestmark = pytest.mark.long
 
 Start = Callable[..., Run]
 PAYLOADS = ["sparse", "dense"]
+WAYS = {
+    **{payload: ("--mode", "ring", "--payload", payload) for payload in PAYLOADS},
+    "owners": ("--mode", "owners", "--rounds"),
+}
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start rings that train the digits; at the end none may have left a process behind."""
+    """Start runs that train the digits in rounds; at the end none may have left a process behind."""
     runs: list[Run] = []
 
-    def start(payload: str, nodes: int, *options: str) -> Run:
+    def start(way: str, nodes: int, *options: str) -> Run:
         directory = tmp_path / f"run-{len(runs)}"
         directory.mkdir()
-        ring = ("--mode", "ring", "--payload", payload, "-n", str(nodes))
-        runs.append(Run(directory, "--recipe", "digits", *ring, *options))
+        runs.append(Run(directory, "--recipe", "digits", *WAYS[way], "-n", str(nodes), *options))
         return runs[-1]
 
     yield start
@@ -70,22 +73,22 @@ def stop_for(status: dict[str, Any], stopped_s: float) -> None:
         os.kill(process, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("way", WAYS)
 def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_failure_timeout(
-    start: Start, payload: str
+    start: Start, way: str
 ) -> None:
-    first = start(payload, 3, "--steps", "250")
+    first = start(way, 3, "--steps", "250")
     assert first.ends() == ExitCode.OK, first.output
-    second = start(payload, 3, "--steps", "250", "--failure-timeout", "4")
+    second = start(way, 3, "--steps", "250", "--failure-timeout", "4")
     stop_for(wait_for_round(second, 1, 20), 2.0)
     assert second.ends() == ExitCode.OK, second.output
     reports = first.report(), second.report()
     assert reports[0]["digest"] == reports[1]["digest"] is not None
     assert [report["rounds"] for report in reports] == [250, 250]
-    warm = 25 if payload == "sparse" else 0
+    warm = 0 if way == "dense" else 25
     for report in reports:
         assert [node["steps"] for node in report["per_node"]] == [250, 250 - warm, 250 - warm]
-        assert report["mode"] == f"ring-{payload}"
+        assert report["mode"] == ("owners-rounds" if way == "owners" else f"ring-{way}")
         assert report["rounds_per_s"] > 0
         assert report["per_node"][1]["bytes_sent_per_round"] > 0
 
@@ -132,9 +135,9 @@ def test_a_dense_ring_equals_one_node_with_the_batches_of_all(start: Start, tmp_
     assert difference < 1e-5
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start, payload: str) -> None:
-    run = start(payload, 5, "--steps", "400", "--failure-timeout", "1")
+@pytest.mark.parametrize("way", WAYS)
+def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start, way: str) -> None:
+    run = start(way, 5, "--steps", "400", "--failure-timeout", "1")
     victim = wait_for_round(run, 3, 50)
     os.kill(victim["pid"], signal.SIGKILL)
     killed_at = time.monotonic()
@@ -147,6 +150,18 @@ def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start,
     assert "node-3 was lost (killed by signal 9); the other 4 replicas are identical" in run.output
     report = run.report()
     assert (report["rounds"], report["replicas_identical"]) == (400, True)
+
+
+def test_rounds_of_owners_go_on_while_a_trainer_is_started_again(start: Start) -> None:
+    run = start("owners", 3, "--steps", "300")
+    status = wait_for_round(run, 1, 50)
+    os.kill(status["trainer"]["pid"], signal.SIGKILL)
+    wait_for_round(run, 0, round_of(run, 0) + 20)
+    assert run.ends() == ExitCode.OK, run.output
+    report = run.report()
+    assert (report["rounds"], report["replicas_identical"]) == (300, True)
+    assert report["per_node"][1]["restarts"] == 1
+    assert report["per_node"][1]["steps"] <= 270
 
 
 def test_the_table_shows_what_rounds_cost(start: Start) -> None:

@@ -258,3 +258,33 @@ def test_the_lowest_sum_of_all_goes_out_too(members: int) -> None:
     count(total, updates)
     assert total[3] < 0
     assert total[3] + left(aggregator)[3] == -(2**31)
+
+
+@pytest.mark.parametrize("most", [3, 4096])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_contributions_changes_nothing(
+    seed: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor how many of them are kept one by one: in rounds all that goes out follows from what came in."""
+    chance = Random(seed)
+    rounds = [
+        [
+            (words(*chance.sample(range(WEIGHTS), chance.randint(1, 12))), chance.choice((3, 20, 100, 333)))
+            for _ in range(chance.randint(1, 9))
+        ]
+        for _ in range(20)
+    ]
+    one, other = owner_of(), owner_of()
+    for came in rounds:
+        monkeypatch.setattr("p2psgd.core.owners.aggregator.CAME_MAX", 4096)
+        for each in came:
+            one.add(*each)
+        chance.shuffle(came)
+        monkeypatch.setattr("p2psgd.core.owners.aggregator.CAME_MAX", most)
+        for each in came:
+            other.add(*each)
+        taken, taken_other = take(one, 4), take(other, 4)
+        assert [(size, each.tolist()) for size, each in taken] == [
+            (size, each.tolist()) for size, each in taken_other
+        ]
+    assert np.array_equal(one.residual, other.residual)

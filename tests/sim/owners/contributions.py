@@ -15,6 +15,11 @@ at the end the replica |
 trainer has contributed is covered and all else is sent, or three failure timeouts have passed |
 | O6 | a trainer makes nothing while too much waits for covers, as it did at the last tick; * what others \
 were given keeps to its limit |
+| O7 | in rounds, a trainer's next round opens when updates that are here cover all that it has given, but \
+for what others were given; in a calm run the weights after each round are those of a computation in one \
+place (rounds.py) |
+| O8 | in rounds, a trainer does not wait for ever while its node and all others are READY, and no owner \
+takes a member for late that has contributed |
 """
 
 from __future__ import annotations
@@ -44,9 +49,12 @@ from p2psgd.core.owners.ranges import Range
 from p2psgd.wire import codec
 from p2psgd.wire.contribution import parse_contribution
 from p2psgd.wire.frames import PREFIX, FrameType
+from p2psgd.wire.ring_messages import ContributionMade
 from p2psgd.wire.update import OwnUpdateMade, decode_update, parse_update
 from tests.sim.ledger import Ledger, label
+from tests.sim.network import Line
 from tests.sim.outcome import Violation
+from tests.sim.owners.rounds import RoundRules
 from tests.sim.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -64,6 +72,12 @@ class World(Protocol):
 
     @property
     def now(self) -> float: ...
+
+    training: bool
+    lines: dict[tuple[int, int], Line]
+
+    def disturbed_at(self, place: int) -> float: ...
+    def living(self) -> list[Daemon]: ...
     def see(self, what: str, times: int = 1) -> None: ...
     def published(self, owner: Daemon) -> None: ...
 
@@ -105,6 +119,8 @@ class Account:
         self._work = world.scenario.owners
         self._see = world.see
         self._ledger = ledger
+        rounds = self._work.rounds is not None
+        self._rounds = RoundRules(world, ledger.initial, calm=self._work.calm) if rounds else None
         self._by_snapshot: set[int] = set()  # nodes that have taken one
         self._size = len(ledger.initial)
         self._lives: dict[Origin, _Life] = {}
@@ -113,8 +129,8 @@ class Account:
     def after_event(self, daemon: Daemon, event: Event, effects: list[Effect]) -> None:
         """Book what an event has moved."""
         life = self._life(daemon.me)
-        if isinstance(event, OwnUpdateMade):
-            self._book(life.balance, event.words, event.magnitude)
+        for made in made_by(event):
+            self._book(life.balance, made.words, made.magnitude)
         owners = owners_of(daemon)
         self._follow_limit(daemon, life, owners, event)
         if any(isinstance(each, LogEvent) and each.kind == "contributions" for each in effects):
@@ -129,6 +145,8 @@ class Account:
         self._book_published(daemon, life, owners, event)
         self._follow_range(daemon, life, owners, event, given)
         self._note_sent(daemon, life, effects)
+        if self._rounds is not None:
+            self._rounds.after_event(daemon, owners, event, effects)
 
     def died(self, daemon: Daemon) -> None:
         """A life is over."""
@@ -139,14 +157,15 @@ class Account:
         if life.trainer is None or any(isinstance(each, Reload) for each in effects):
             life.trainer = daemon.replica.trainer_weights()
             return
-        if isinstance(event, OwnUpdateMade):
-            codec.apply_coordinates(life.trainer, event.words, event.magnitude)
+        all_made = made_by(event)
+        for made in all_made:
+            codec.apply_coordinates(life.trainer, made.words, made.magnitude)
         given = [each.body for each in effects if isinstance(each, Deliver)]
         for body in given:
             header, payload = parse_update(body, self._size)
             words = decode_update(header, payload, self._size)
             codec.apply_coordinates(life.trainer, words, header.magnitude)
-        if (given or isinstance(event, OwnUpdateMade)) and not daemon.book.damaged:
+        if (given or all_made) and not daemon.book.damaged:
             must, digest = daemon.replica.trainer_weights(), daemon.replica.trainer_digest
             if not np.array_equal(life.trainer, must):
                 index = int(np.flatnonzero(life.trainer != must)[0])
@@ -381,6 +400,13 @@ class Account:
                     raise Violation(
                         "O2", f"contribution {number} of {label(daemon.me)} to {label(owner)} {what}"
                     )
+
+
+def made_by(event: Event) -> tuple[OwnUpdateMade, ...]:
+    """Return the updates that a trainer has made with this event."""
+    if isinstance(event, OwnUpdateMade):
+        return (event,)
+    return event.updates if isinstance(event, ContributionMade) else ()
 
 
 def owners_of(daemon: Daemon) -> Owners:

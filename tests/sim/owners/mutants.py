@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from p2psgd.core import receive, snapshot_install, state
-from p2psgd.core.owners import aggregator, channel, covers, owners, ranges
+from p2psgd.core.owners import aggregator, barrier, channel, covers, owners, ranges
 from p2psgd.node import backpressure, stopping
 from tests.sim.mutants import Edit, Mutant
 
 A: Final = "Aggregator."
+B: Final = "Barrier."
 C: Final = "Channel."
 O: Final = "Owners."  # noqa: E741
 OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
@@ -180,4 +181,54 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(snapshot_install, "Adoption._apply_next", "if header.cover:", "if False:"),
     ),
     "covers-not-in-checkpoints": (Edit(state, "State.restore", "Covers(restored.covers)", "Covers()"),),
+    # rounds
+    "round-published-by-the-first": (
+        Edit(barrier, B + "complete", "last = min(ended, default=", "last = max(ended, default="),
+    ),
+    "round-1-waits-for-no-trainer": (Edit(barrier, B + "begun", "elif not self.absent or", "elif True or"),),
+    "late-member-waited-for": (Edit(barrier, B + "tick", "self._left_out.update(waiting)", "pass"),),
+    "member-without-a-trainer-waited-for": (
+        Edit(
+            barrier,
+            B + "expected",
+            "self._has_trainer(member)\n        and (at_first or self._takes_part(member))\n"
+            "        and member not in self._left_out\n",
+            "True\n",
+        ),
+    ),
+    "contribution-to-a-round-that-is-over-waits": (
+        Edit(barrier, B + "end", "self._overdue |= number <= self.published", "pass"),
+    ),
+    "what-comes-between-rounds-is-never-published": (
+        Edit(barrier, B + "is_due", "return came and not self.expected(now)", "return False"),
+    ),
+    "next-round-opened-at-once": (
+        Edit(owners, O + "_open_round", "self._find_awaited(now) is not None", "False"),
+    ),
+    "round-complete-with-its-first-update": (
+        Edit(owners, O + "publish", "if place == len(parts):", "if place == 1:"),
+    ),
+    "nothing-to-give-is-not-said": (
+        Edit(
+            owners,
+            O + "share",
+            "parts = share or [self._nothing(now)]",
+            "parts = share\n        if not parts:\n            continue",
+        ),
+        Edit(owners, O + "_end_round", "for owner in self._members:", "for owner in ():"),
+    ),
+    "new-owner-not-told-of-the-round": (
+        Edit(owners, O + "_end_round", "for owner in self._members:", "for owner in ():"),
+    ),
+    "owner-that-is-gone-waited-for": (
+        Edit(owners, O + "_awaits", "not complete and self._is_usable(owner, now)", "not complete"),
+    ),
+    "threshold-follows-from-who-came-last": (
+        Edit(
+            aggregator,
+            A + "_count_what_came",
+            "np.fmin(self._least[came > 0], math.log2(magnitude))",
+            "math.log2(magnitude)",
+        ),
+    ),
 }

@@ -6,8 +6,19 @@ from random import Random
 from typing import Final
 
 from p2psgd.core.owners import owners
-from tests.sim.faults import Fault, FreshDisk, Outcast, Partition, PublishAmbush, Unlinked
+from tests.sim.faults import (
+    Fault,
+    FreshDisk,
+    Outcast,
+    Partition,
+    Pause,
+    PublishAmbush,
+    TrainerAway,
+    TrainerSlow,
+    Unlinked,
+)
 from tests.sim.owners.work import OwnersWork
+from tests.sim.ring.work import RingWork
 from tests.sim.scenario import (
     FATES,
     KINDS,
@@ -30,6 +41,8 @@ LOG_ENTRIES: Final = 8, 15, 30
 
 def draw_owners_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
     """The scenario of a seed; `nodes` overrules how many it has."""
+    if Random(f"{seed} owners rounds").random() < 0.5:
+        return _draw_rounds(seed, nodes)
     chance = Random(f"{seed} owners scenario")
     size = chance.randint(2, NODES_MAX)
     size = size if nodes is None else nodes
@@ -52,6 +65,57 @@ def draw_owners_scenario(seed: int, *, nodes: int | None = None) -> Scenario:
         bytes_per_s=10.0 ** chance.uniform(4.0, 8.0),
         faults=_draw_faults(chance, size, chaos_s, timeout_s),
         owners=_draw_work(chance),
+    )
+
+
+def _draw_rounds(seed: int, nodes: int | None) -> Scenario:
+    """A run in rounds; a third of them calm: but for short stops of nodes nothing happens, and all of it must
+    be as if it had been computed in one place.
+    """
+    chance = Random(f"{seed} owners scenario in rounds")
+    size = chance.randint(2, NODES_MAX)
+    size = size if nodes is None else nodes
+    calm = chance.random() < 0.33
+    chaos_s = chance.uniform(20.0, 40.0) if calm else chance.uniform(40.0, 100.0)
+    weights = chance.randint(1, 300)
+    timeout_s = chance.choice((1.0, 2.0, 2.0, 5.0))
+    slow = 0.5 if calm else 2.5
+    step_s = tuple(chance.uniform(0.05, slow) * timeout_s for _ in range(size))
+    faults: list[Fault] = []
+    if calm:
+        for at in sorted(chance.uniform(1.0, chaos_s) for _ in range(chance.randint(0, 4))):
+            faults.append(Pause(at, chance.randint(1, size), chance.uniform(0.1, 0.5) * timeout_s))
+    else:
+        faults += _draw_faults(chance, size, chaos_s, timeout_s)
+        for at in sorted(chance.uniform(1.0, chaos_s) for _ in range(chance.randint(0, 6))):
+            node, for_s = chance.randint(1, size), chance.choice((0.3, 3.0, 30.0)) * timeout_s
+            if chance.random() < 0.5:
+                faults.append(TrainerAway(at, node, for_s))
+            else:
+                faults.append(TrainerSlow(at, node, for_s, chance.choice((2.0, 10.0, 60.0)) * timeout_s))
+    latency = (-3.3, -2.0) if calm else (-3.3, -1.3)
+    return Scenario(
+        seed=seed,
+        nodes=size,
+        coordinates=weights,
+        two_nodes=chance.choice(("stall", "lower-id")),
+        failure_timeout_s=timeout_s,
+        chaos_s=chaos_s,
+        work_s=0.0 if calm else 10.0,
+        rates=tuple(1.0 / each for each in step_s),
+        indices_max=chance.randint(1, min(weights, 30)),
+        credit_bytes=chance.choice((800, 3000, 20_000, 1 << 20)),
+        latency_s=10.0 ** chance.uniform(*latency),
+        jitter_s=10.0 ** chance.uniform(-4.0, -2.0 if calm else -1.3),
+        bytes_per_s=10.0 ** chance.uniform(6.0 if calm else 4.0, 8.0),
+        faults=tuple(faults),
+        owners=OwnersWork(
+            owners.PENDING_MAX,
+            owners.PENDING_BYTES_MAX,
+            owners.REDEALT_BYTES_MAX,
+            RingWork("owners-rounds", step_s, frozenset(), (), 0, rests=True),
+            calm,
+        ),
     )
 
 

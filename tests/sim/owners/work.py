@@ -7,17 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from p2psgd.core.owners import owners
+from tests.sim.ring.work import RingWork
 
 
 @dataclass(frozen=True, slots=True)
 class OwnersWork:
     """`pending_max` contributions to one owner, or `pending_bytes_max` to all, that no update covers: beyond
-    the trainer waits. `redealt_bytes_max`: contributions that others were given, and that are kept.
+    the trainer waits. `redealt_bytes_max`: contributions that others were given, and that are kept. `rounds`:
+    how nodes train in rounds; None: nobody waits. `calm`: there all nodes train in each round.
     """
 
     pending_max: int
     pending_bytes_max: int
     redealt_bytes_max: int
+    rounds: RingWork | None = None
+    calm: bool = False
 
 
 @contextmanager

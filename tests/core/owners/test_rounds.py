@@ -1,0 +1,255 @@
+"""Rounds of mode `owners` in small clusters: who waits for whom, how long, and what a round holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from p2psgd.core.effects import OpenRound
+from p2psgd.core.events import TrainerChanged
+from p2psgd.core.owners.owners import Owners
+from p2psgd.wire.reject import RejectCode
+from p2psgd.wire.ring_messages import ContributionMade
+from tests.core.cluster import Cluster, own_update, status_of
+
+TIMEOUT_S = 5.0
+
+
+class Rounds(Cluster):
+    """A cluster in rounds. `opened`: rounds, by node."""
+
+    def __init__(self, size: int) -> None:
+        self.opened = [0] * size
+        self.refused: list[str] = []
+        super().__init__(size, mode="owners-rounds")
+
+    def round_opened(self, number: int, effect: OpenRound) -> None:
+        self.opened[number] += 1
+
+    def share_refused(self, number: int, words: str) -> None:
+        self.refused.append(words)
+
+    def attach(self, *numbers: int) -> None:
+        for number in numbers:
+            self.give(number, TrainerChanged(active=True))
+        self.settle()
+
+    def detach(self, number: int) -> None:
+        self.give(number, TrainerChanged(active=False))
+        self.settle()
+
+    def share(self, number: int, *indices: int, steps: int = 1) -> None:
+        updates = (own_update(list(indices), magnitude=100, steps=steps),) if indices else ()
+        self.give(number, ContributionMade(steps, updates))
+        self.settle()
+
+    def owners(self, number: int) -> Owners:
+        owners = self.replica(number).owners
+        assert owners is not None
+        return owners
+
+    def changed(self, number: int) -> list[int]:
+        """The weights that are not the initial ones."""
+        return np.flatnonzero(self.replica(number).lattice.coordinates != self.initial()).tolist()
+
+    def waits(self, number: int) -> str:
+        return self.owners(number).waiting_for(self.now)
+
+
+@pytest.fixture
+def three() -> Iterator[Rounds]:
+    cluster = Rounds(3)
+    cluster.found()
+    yield cluster
+    cluster.assert_equal_at_equal_frontiers()
+
+
+@pytest.fixture
+def running(three: Rounds) -> Rounds:
+    three.attach(0, 1, 2)
+    for number in range(3):
+        three.share(number)
+    assert three.opened == [2, 2, 2]
+    return three
+
+
+def test_the_first_round_waits_for_all_trainers(three: Rounds) -> None:
+    three.attach(0, 1)
+    assert three.opened == [0, 0, 0]
+    assert three.waits(0) == "round 1 waits for the trainers of all nodes: node-2 missing"
+    three.attach(2)
+    assert three.opened == [1, 1, 1]
+
+
+def test_but_not_for_ever(three: Rounds) -> None:
+    three.attach(0, 1)
+    three.tick(13 * TIMEOUT_S)
+    assert three.opened == [1, 1, 0]
+    for number in (0, 1):
+        three.share(number, 7)
+    assert three.opened == [2, 2, 0]
+
+
+def test_an_owner_publishes_when_all_have_contributed_and_not_before(running: Rounds) -> None:
+    running.share(0, 10)
+    running.share(1, 10)
+    running.tick(TIMEOUT_S / 2)
+    assert running.changed(0) == []
+    assert running.opened == [2, 2, 2]
+    running.share(2, 4000)
+    assert [running.changed(number) for number in range(3)] == [[10, 4000]] * 3
+    assert running.opened == [3, 3, 3]
+    assert [running.owners(number).round for number in range(3)] == [2, 2, 2]
+
+
+def test_the_trainer_has_the_replica_when_a_round_opens(running: Rounds) -> None:
+    for number in range(3):
+        running.share(number, 10, 2000 + number, 4000)
+    for replica in running.alive():
+        assert np.array_equal(replica.trainer_weights(), replica.lattice.coordinates)
+
+
+def test_nothing_to_give_is_a_contribution(running: Rounds) -> None:
+    for number in range(3):
+        running.share(number)
+    assert running.opened == [3, 3, 3]
+    assert [replica.frontier.steps_max for replica in running.alive()] == [2, 2, 2]
+
+
+def test_several_updates_are_one_contribution(running: Rounds) -> None:
+    updates = (own_update([1, 4000]), own_update([2, 4001], magnitude=5))
+    running.give(0, ContributionMade(1, updates))
+    running.settle()
+    assert running.changed(0) == []
+    running.share(1)
+    running.share(2)
+    assert running.opened == [3, 3, 3]
+    assert running.owners(0).waiting == 0
+
+
+def test_a_contribution_that_was_not_asked_for_is_refused(running: Rounds) -> None:
+    running.share(0)
+    running.share(0, 5)
+    assert running.refused == ["unexpected contribution to round 2: it has one, or the round has not started"]
+
+
+def test_a_trainer_that_has_ended_is_not_waited_for(running: Rounds) -> None:
+    running.share(0, 10)
+    running.share(1, 10)
+    running.detach(2)
+    assert running.opened == [3, 3, 2]
+    assert running.changed(2) == [10]
+
+
+def test_one_that_has_come_back_is_waited_for_from_its_contribution_on(running: Rounds) -> None:
+    running.detach(2)
+    running.attach(2)
+    for number in (0, 1):
+        running.share(number)
+    assert running.opened == [3, 3, 3]
+    running.share(2, 9)  # to the round that is over: it counts at once
+    assert running.opened == [3, 3, 4]
+    assert running.changed(0) == [9]
+    for number in (0, 1):
+        running.share(number)
+    assert running.opened == [3, 3, 4]
+    running.share(2)
+    assert running.opened == [4, 4, 5]
+
+
+def test_who_is_late_is_named_and_then_left_out(running: Rounds) -> None:
+    running.share(0, 10)
+    running.share(1)
+    running.tick(TIMEOUT_S - 1.0)
+    assert running.opened == [2, 2, 2]
+    assert running.waits(0) == "round 2 has waited for 3.5 s for node-2's trainer"
+    running.tick(2.0)
+    assert running.opened == [3, 3, 2]
+    running.share(2, 9)
+    assert running.changed(0) == [9, 10]
+    assert running.opened == [3, 3, 3]
+
+
+def test_half_of_the_members_are_waited_for_longer(running: Rounds) -> None:
+    running.share(0, 10)
+    running.tick(11 * TIMEOUT_S)
+    assert running.opened == [2, 2, 2]
+    running.tick(2 * TIMEOUT_S)
+    assert running.opened == [3, 2, 2]
+
+
+def test_a_link_may_be_lost_for_less_than_the_patience(running: Rounds) -> None:
+    running.cut(0, 2)
+    running.share(0, 10)
+    running.share(1)
+    running.share(2, 20)
+    running.tick(TIMEOUT_S / 2)
+    assert running.opened == [2, 2, 2]
+    running.link(0, 2)
+    running.tick(1.0)
+    assert running.opened == [3, 3, 3]
+    assert running.changed(1) == [10, 20]
+
+
+def test_who_is_unlinked_for_longer_is_not_waited_for_and_others_are_given_its_part(running: Rounds) -> None:
+    running.cut(0, 2)
+    running.share(0, 4000)
+    running.share(1)
+    running.share(2, 10)
+    running.tick(2 * TIMEOUT_S)
+    assert running.opened == [3, 3, 3]
+    for number in range(3):
+        running.share(number)
+    running.tick(2 * TIMEOUT_S)
+    assert running.changed(0) == [10, 4000]
+    running.link(0, 2)
+    running.tick(TIMEOUT_S)
+    for number in range(3):
+        running.share(number)
+    running.tick(TIMEOUT_S)
+    assert [running.owners(number).waiting for number in range(3)] == [0, 0, 0]
+    assert running.changed(0) == [10, 4000]
+
+
+def test_the_others_go_on_without_an_owner_that_is_killed(running: Rounds) -> None:
+    running.share(0, 4000)
+    running.share(1, 1)
+    running.kill(2)
+    running.tick(4 * TIMEOUT_S)
+    assert running.opened[:2] == [3, 3]
+    for number in (0, 1):
+        running.share(number)
+    assert running.opened[:2] == [4, 4]
+    assert running.changed(1) == [1, 4000]
+    running.boot(2)
+    running.link_all()
+    running.tick(4 * TIMEOUT_S)
+    running.attach(2)
+    assert running.opened == [4, 4, 3]
+    running.share(2)
+    for number in (0, 1):
+        running.share(number)
+    assert running.opened == [5, 5, 4]
+    assert [running.owners(number).round for number in range(3)] == [4, 4, 4]
+
+
+def test_what_a_stopping_owner_hands_over_is_published_without_a_round(running: Rounds) -> None:
+    for number in range(3):
+        running.share(number, 4900)
+    for number in range(3):
+        running.detach(number)
+    owners = running.owners(2)
+    owners.aggregator.residual[0] = 5
+    owners.hand_over(running.now)
+    running.settle()
+    running.tick(1.0)
+    index = 5000 * 2 // 3
+    assert running.replica(0).lattice.coordinates[index] != running.initial()[index]
+
+
+def test_a_status_without_rounds_is_refused(running: Rounds) -> None:
+    peer = running.replica(1)
+    running.give(0, status_of(peer.me, peer.frontier.rows(), view=1))
+    assert [drop.code for _, drop in running.drops] == [RejectCode.RING]
