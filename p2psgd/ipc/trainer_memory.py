@@ -83,10 +83,11 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
     """Make the checks of outbox entries for a trainer that goes on after `steps`."""
     if mode.dense:
         return Buckets(coordinates, steps)
+    gradients = mode.rule.gradients
     return (
-        Contributions(coordinates, steps)
+        Contributions(coordinates, steps, gradients=gradients)
         if mode.rounds
-        else Updates(coordinates, steps, gradients=mode.rule.gradients)
+        else Updates(coordinates, steps, gradients=gradients)
     )
 
 
@@ -137,7 +138,8 @@ def check_update(entry: bytes, coordinates: int, *, gradients: bool = False) -> 
 class Contributions:
     """Entries of a sparse ring, or of rounds of owners: the contributions to rounds."""
 
-    def __init__(self, coordinates: int, steps: int) -> None:
+    def __init__(self, coordinates: int, steps: int, *, gradients: bool) -> None:
+        self._gradients = gradients
         self.steps = steps
         self.opened = 0
         self._given = 0
@@ -164,7 +166,7 @@ class Contributions:
             self._given += 1
             self.steps = steps
             return made
-        update = check_update(entry, self._coordinates)
+        update = check_update(entry, self._coordinates, gradients=self._gradients)
         if len(self._updates) == PARTS_MAX or self._indices + count > self._indices_max:
             raise TrainerError(
                 f"a contribution of more than {PARTS_MAX} updates or {self._indices_max} indices"

@@ -209,7 +209,8 @@ class SparseSending:
         self._step_size = StepSize(shape.weights, recipe.quantum, tau=recipe.tau, density=recipe.density)
         mode = recipe.run.trains
         self._gradients = mode.rule.gradients
-        self._own_residual = recipe.own_residual and not (mode.rounds or self._gradients)
+        own_residual = mode.owners if recipe.own_residual is None else recipe.own_residual
+        self._own_residual = own_residual and not (mode.rounds or self._gradients)
         self._every = 1 if mode.rounds else recipe.push_every
         self._accrued: Any = None  # of mini-batches that were not sent, (P,)
         self.unsent = 0  # how many these are

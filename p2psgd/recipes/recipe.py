@@ -132,8 +132,8 @@ class Recipe(BaseModel):
     )
     tau: Tau | None = Field(default=None, description=TAU_RANGE)
     density: Density | None = Field(default=None, description=DENSITY_RANGE)
-    own_residual: bool = Field(
-        default=False,
+    own_residual: bool | None = Field(
+        default=None,
         description="true or false (the gradient is taken at the weights plus what this node has not sent)",
     )
     push_every: int = Field(
@@ -307,7 +307,7 @@ def _check_ring(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
 
 
 def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> None:
-    """Refuse a rule that is not known, without owners, or in rounds if it is not one for them."""
+    """Refuse a rule that is not known, or without owners."""
     if run.rule is None:
         return
     if run.mode != "owners":
@@ -320,7 +320,7 @@ def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
             ExitCode.USAGE if "rule" in told else ExitCode.CONFIGURATION,
         )
     try:
-        assert run.trains.owners
+        parse_rule(run.rule)
     except ValueError as error:
         _refuse(f"--rule: {error}" if "rule" in told else f"{where}: {error}")
 

@@ -1,9 +1,10 @@
 """The mode of a run: how its nodes train together, as one word of its specification.
 
 "async": no node waits for another. "owners": nor there, and each node adds up what all others contribute to
-its own range of the weights; "owners-" and a rule (wire/rule.py): what it makes of these. "owners-rounds":
-owners add up in rounds, all in step. "ring-sparse", "ring-dense" and "ring-dense-float16": in rounds around a
-ring; the last sends float16 and adds in float32. Another payload is another word here.
+its own range of the weights. "owners-rounds": the same in rounds, all in step. A rule (wire/rule.py) may
+follow both, such as "owners-adagrad(epsilon=1e-10, initial=0.0)". "ring-sparse", "ring-dense" and
+"ring-dense-float16": in rounds around a ring; the last sends float16 and adds in float32. Another payload is
+another word here.
 """
 
 from __future__ import annotations
@@ -35,8 +36,6 @@ class Mode:
     half: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.rounds and self.owners and self.rule != SUM:
-            raise ValueError(f"rounds are for rule sum: give rule {self.rule.name} without them")
         object.__setattr__(self, "ring", bool(self.payload))
         object.__setattr__(self, "rounds", self.rounds or self.ring)
         object.__setattr__(self, "dense", self.payload.startswith("dense"))
@@ -49,9 +48,8 @@ class Mode:
             return f"ring-{self.payload}"
         if not self.owners:
             return "async"
-        return (
-            "owners-rounds" if self.rounds else "owners" if self.rule == SUM else f"owners-{self.rule.word}"
-        )
+        words = ("owners", "rounds" * self.rounds, "" if self.rule == SUM else self.rule.word)
+        return "-".join(filter(None, words))
 
 
 ASYNC: Final = Mode()
@@ -63,8 +61,10 @@ _MODES: Final = {mode.word: mode for mode in (ASYNC, OWNERS, OWNERS_ROUNDS, *map
 def parse_mode(word: str) -> Mode:
     """Parse a mode from its word; ValueError with the words there are."""
     mode = _MODES.get(word)
-    if mode is None and word.startswith("owners-"):
-        return Mode(owners=True, rule=parse_rule(word.removeprefix("owners-")))
+    rest = word.removeprefix("owners-")
+    if mode is None and rest not in ("", word):
+        rule = parse_rule(rest.removeprefix("rounds-"))
+        return Mode(owners=True, rounds=rest.startswith("rounds-"), rule=rule)
     if mode is None:
         raise ValueError(f"mode {word!r:.100} is not known; the modes are {', '.join(_MODES)}")
     return mode

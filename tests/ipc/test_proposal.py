@@ -131,8 +131,8 @@ def test_rounds_are_for_owners(mode: str, rounds: object, words: str) -> None:
         choose_mode(mode, None, rounds=rounds)
     assert choose_mode("owners", None, rounds=True).word == "owners-rounds"
     assert choose_mode("owners", None).word == "owners"
-    with pytest.raises(TrainerError, match="^rounds are for rule sum: give rule adagrad without them$"):
-        choose_mode("owners", None, "adagrad", rounds=True)
+    both = choose_mode("owners", None, "adagrad", rounds=True)
+    assert (both.rounds, both.rule.name) == (True, "adagrad")
 
 
 def test_a_ring_is_sparse_unless_told_otherwise() -> None:

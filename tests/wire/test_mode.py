@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from p2psgd.wire.mode import ASYNC, OWNERS, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.mode import ASYNC, OWNERS, OWNERS_ROUNDS, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.rule import parse_rule
 
-ALL = [ASYNC, OWNERS, *map(Mode, PAYLOADS)]
+ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, *map(Mode, PAYLOADS)]
 
 
 @pytest.mark.parametrize("mode", ALL, ids=lambda mode: mode.word)
@@ -23,6 +26,9 @@ def test_no_two_modes_have_one_word() -> None:
     [
         ("async", False, False, False, False),
         ("owners", True, False, False, False),
+        ("owners-rounds", True, False, False, False),
+        ("owners-adagrad(epsilon=1e-10, initial=0.0)", True, False, False, False),
+        ("owners-rounds-adagrad(epsilon=1e-10, initial=0.0)", True, False, False, False),
         ("ring-sparse", False, True, False, False),
         ("ring-dense", False, True, True, False),
         ("ring-dense-float16", False, True, True, True),
@@ -31,11 +37,42 @@ def test_no_two_modes_have_one_word() -> None:
 def test_a_mode_tells_what_it_does(word: str, owners: bool, ring: bool, dense: bool, half: bool) -> None:
     mode = parse_mode(word)
     assert (mode.owners, mode.ring, mode.dense, mode.half) == (owners, ring, dense, half)
+    assert mode.rounds == (ring or "rounds" in word)
+    assert mode.rule.gradients == ("adagrad" in word)
+    assert mode.word == word
+
+
+@pytest.mark.parametrize("rule", ["sum", "adagrad(initial=0.5)", "adamw(beta2 = 0.95,weight_decay=1e-1)"])
+@pytest.mark.parametrize("rounds", [False, True])
+def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, rounds: bool) -> None:
+    mode = Mode(owners=True, rounds=rounds, rule=parse_rule(rule))
+    assert parse_mode(mode.word) == mode
+    assert len(mode.word) <= 200  # what a checkpoint takes
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("", "rule '' is not known: the rules are sum, adagrad, adamw"),
+        ("rmsprop", "rule 'rmsprop' is not known"),
+        ("adagrad(", "is not known"),
+        ("adagrad(beta1=0.5)", "rule adagrad: 'beta1=0.5' is refused: give epsilon, initial, each once"),
+        ("adagrad(epsilon=1, epsilon=1)", "'epsilon=1' is refused"),
+        ("sum(a=1)", "rule sum: 'a=1' is refused: give none, each once"),
+        ("adamw(beta1=1)", "beta1=1 is refused: it must be a number from 0 to below 1"),
+        ("adamw(epsilon=0)", "epsilon=0 is refused: it must be a number above 0 and at most 1"),
+        ("adamw(weight_decay=1e400)", "weight_decay=1e400 is refused"),
+        ("adamw(beta1=0.5.5)", "beta1=0.5.5 is refused"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused_with_what_would_do(rule: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        parse_rule(rule)
 
 
 @pytest.mark.parametrize(
     "word", ["", "ring", "ring-", "ring-ternary", "async-sparse", "owners-", "Async", "dense"]
 )
 def test_another_word_is_refused_with_those_there_are(word: str) -> None:
-    with pytest.raises(ValueError, match="the modes are async, owners, ring-sparse, "):
+    with pytest.raises(ValueError, match="the modes are async, owners, owners-rounds, ring-sparse, "):
         parse_mode(word)

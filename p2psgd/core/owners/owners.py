@@ -280,7 +280,7 @@ class Owners:
             each: [] for each in self._members if self._is_usable(each, now)
         }
         for update in made.updates:
-            whole = Pending(update.words, update.magnitude, seen=True, steps=self._steps, made=now)
+            whole = self._pending(update, now)
             for owner, part in self._cut(whole, now):
                 shares.setdefault(owner, []).append(part)
         for owner, share in shares.items():
@@ -363,18 +363,15 @@ class Owners:
     def give(self, made: OwnUpdateMade, now: float) -> None:
         """Take what this node's trainer made."""
         self._steps = max(self._steps, made.steps)
-        whole = Pending(
-            made.words,
-            made.magnitude,
-            rate=made.rate,
-            seen=not made.rate,
-            steps=self._steps,
-            made=now,
-        )
-        self._contribute(whole, now)
+        self._contribute(self._pending(made, now), now)
         self._came += 1
         self._contributors.add(self.me)
         self._publish_if_many(now)
+
+    def _pending(self, made: OwnUpdateMade, now: float) -> Pending:
+        """Return what this node's trainer made, before it is cut; a gradient is no change of its weights."""
+        seen = not made.rate
+        return Pending(made.words, made.magnitude, seen=seen, steps=self._steps, made=now, rate=made.rate)
 
     def _contribute(self, whole: Pending, now: float) -> None:
         for owner, part in self._cut(whole, now):
