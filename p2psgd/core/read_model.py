@@ -141,7 +141,9 @@ class OwnersView:
     """The range that this node owns and its contributions, in mode `owners`.
 
     Attributes:
-        rule: How owners add up.
+        rule: What owners make of contributions.
+        state_bytes: What the rule keeps for the node's range.
+        kept_bytes: What the node keeps of other owners' rules, as their deputy or on the way to them.
         owned: The first weight that it owns, and the one after the last.
         owners: The number of owners.
         waiting: Contributions that no update of their owner covers.
@@ -152,6 +154,8 @@ class OwnersView:
     """
 
     rule: str
+    state_bytes: int
+    kept_bytes: int
     owned: tuple[int, int]
     owners: int
     waiting: int
@@ -342,6 +346,8 @@ def _owners(replica: Replica, now: float) -> OwnersView | None:
     oldest = owners.oldest()
     return OwnersView(
         owners.rule.word,
+        0 if owners.aggregator.rule is None else owners.aggregator.rule.state.size_bytes,
+        0 if owners.custody is None else owners.custody.size_bytes,
         owners.aggregator.range,
         owners.owners,
         owners.waiting,

@@ -196,6 +196,8 @@ def _owners(status: NodeStatus) -> Iterator[Metric]:
     owners = status.owners
     if owners is not None:
         yield _one("owned_weights", "Weights that this node owns.", owners.end - owners.first)
+        yield _one("rule_state_bytes", "What the rule keeps for them.", owners.state_bytes)
+        yield _one("rule_kept_bytes", "What is kept of other owners' rules.", owners.kept_bytes)
         yield _one("contributions_waiting", "Contributions that no update covers.", owners.waiting)
         yield _one("contributions_waiting_bytes", "What they take.", owners.waiting_bytes)
         yield _one("cover_lag_seconds", "Since the oldest of them was made.", owners.oldest_s)

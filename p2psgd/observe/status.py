@@ -353,6 +353,8 @@ class OwnersStatus(Part):
     """The range that the node owns and its contributions, of a run in mode `owners`."""
 
     rule: str = "?"
+    state_bytes: int = Field(0, description="what the rule keeps for these weights")
+    kept_bytes: int = Field(0, description="and what this node keeps of other owners' rules")
     first: int = Field(0, description="the first weight that it owns")
     end: int = Field(0, description="and the one after the last")
     owners: int = 0

@@ -455,7 +455,10 @@ def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:
         return
     own = f"weights {grouped(owners.first)} to {grouped(owners.end - 1)}"
     own = own if owners.end > owners.first else "nothing"
-    yield Line("owns", f"{own}, one of {counted(owners.owners, 'owner')}, rule {owners.rule}")
+    rule = f"rule {owners.rule}"
+    if owners.state_bytes or owners.kept_bytes:
+        rule += f", {size(owners.state_bytes)} of state and {size(owners.kept_bytes)} of others'"
+    yield Line("owns", f"{own}, one of {counted(owners.owners, 'owner')}, {rule}")
     waits = f"{counted(owners.waiting, 'contribution')} not covered, {size(owners.waiting_bytes)}"
     grade = Grade.NONE
     if owners.waiting and owners.oldest_s >= NEWS_S:
