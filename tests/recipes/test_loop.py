@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,11 +39,15 @@ class Attaching:
         two_nodes: str,
         mode: str,
         payload: str | None,
+        rule: str | None,
+        rounds: bool,
         shards: None,
         make_compute: MakeCompute,
     ) -> FakeLink:
         assert make_compute is HostCompute
         assert shards is None
+        assert rule == ("sum" if mode == "owners" else None)
+        assert not rounds
         assert (label, two_nodes) == (RECIPE.label, RECIPE.run.two_nodes)
         self.modes.append((mode, payload))
         link: FakeLink
@@ -93,12 +98,12 @@ def test_the_share_is_the_daemons_unless_it_is_given(
 def test_a_signal_lets_the_mini_batch_end_and_leaves_unfinished(
     attaching: Attaching, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    send: Callable[[FakeLink, Vector, int], int] = FakeLink.send
+    send: Callable[..., int] = FakeLink.send
 
-    def signalled(link: FakeLink, delta: Vector, step: int) -> int:
+    def signalled(link: FakeLink, delta: Vector, step: int, **options: Any) -> int:
         if link.steps == 3:
             os.kill(os.getpid(), number)
-        return send(link, delta, step)
+        return send(link, delta, step, **options)
 
     monkeypatch.setattr(FakeLink, "send", signalled)
     train(RECIPE)
