@@ -2,7 +2,7 @@
 
     python -m benchmarks.scaling.trainer NOTES WAY COMPUTING_S WEIGHTS DELTAS
 
-WAY is async, or the payload of a ring: sparse or dense. DELTAS is a file of float32, somewhat more of them
+WAY is async, owners or owners-rounds, or the payload of a ring: sparse or dense. DELTAS is a file of float32, somewhat more of them
 than weights: a delta is WEIGHTS of them from a place drawn anew for each step, so that indices differ from
 step to step and nothing is spent on making them. In a dense ring the shares stay as they are. Notes after
 each step, on the clock that all processes of a machine share: time, mini-batches, updates received, peers
@@ -83,7 +83,8 @@ class Paced:
 
 def main() -> None:
     path, way, computing_s, count, deltas_path = sys.argv[1:]
-    mode, payload = ("async", None) if way == "async" else ("ring", way)
+    ways = {"async": ("async", None), "owners": ("owners", None), "owners-rounds": ("owners", None)}
+    mode, payload = ways.get(way, ("ring", way))
     weights = int(count)
     deltas = np.memmap(deltas_path, np.float32, "r")
     bounds = [weights * part // DENSE_TENSORS for part in range(DENSE_TENSORS + 1)]
@@ -94,7 +95,9 @@ def main() -> None:
     try:
         with (
             open(path, "a", buffering=1, encoding="ascii") as notes,
-            p2psgd.attach(initial, label="paced", mode=mode, payload=payload) as link,
+            p2psgd.attach(
+                initial, label="paced", mode=mode, payload=payload, rounds=way == "owners-rounds"
+            ) as link,
             Interruption() as interruption,
         ):
             paced = Paced(link, notes, float(computing_s), deltas)

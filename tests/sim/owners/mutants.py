@@ -196,9 +196,6 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
             "True\n",
         ),
     ),
-    "contribution-to-a-round-that-is-over-waits": (
-        Edit(barrier, B + "end", "self._overdue |= number <= self.published", "pass"),
-    ),
     "what-comes-between-rounds-is-never-published": (
         Edit(barrier, B + "is_due", "return came and not self.expected(now)", "return False"),
     ),
