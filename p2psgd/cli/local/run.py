@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -340,6 +341,8 @@ class LocalRun:
         except OSError as error:
             raise UsageError(f"the nodes cannot be started: {error}", ExitCode.TEMPORARY) from error
         with self._display:
+            first = shlex.quote(str(self._plan.directory(0)))
+            self._display.say(f"state is in {self._plan.state}; ask a node: p2psgd status --state {first}")
             if self._plan.http is not None:
                 self._display.say(f"http://{self._plan.http} shows {self._plan.names[0]}")
             if self._plan.recipe is not None and self._plan.recipe.unused:

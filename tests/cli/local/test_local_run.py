@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,6 +77,19 @@ def test_a_temporary_state_directory_is_gone_after_a_good_run(
     assert run_local(plan, Console()) is ExitCode.OK
     assert list(tmp_path.iterdir()) == []
     assert "logs and state" not in capsys.readouterr().out
+
+
+def test_a_run_prints_at_once_how_to_ask_its_nodes(tmp_path: Path) -> None:
+    (tmp_path / "a run").mkdir()
+    run = Run(tmp_path / "a run", "-n", "1", "--recipe", "digits", "--steps", str(LONG))
+    try:
+        run.wait_for_training(0)
+        (command,) = re.findall(rf"state is in {run.state}; ask a node: p2psgd (.*)", run.output)
+        status = [sys.executable, "-m", "p2psgd", *shlex.split(command)]
+        answer = subprocess.run(status, capture_output=True, text=True, check=True).stdout
+        assert "node-0" in answer.splitlines()[0]
+    finally:
+        run.close()
 
 
 def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> None:
