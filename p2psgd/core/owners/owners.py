@@ -3,9 +3,10 @@
 A contribution goes to the owner of its range alone, which adds it to its sum and publishes what is due as an
 ordinary update of its own: only these change weights. Each such update covers contributions: "it is in the
 weights" and "everybody who has the weights knows it" are one fact. A contributor keeps what is not covered.
-When an owner has left, or has had no link for GONE_S, the contributor gives it to others. If an
-update of the old owner comes to light later that covers it all the same, the contributor contributes the
-opposite: so each contribution counts once, without an agreement on who owns what, or on who is gone.
+When an owner has left, has had no link for GONE_S, or has been silent for half a failure timeout as well, the
+contributor gives it to others. If an update of the old owner comes to light later that covers it all the
+same, the contributor contributes the opposite: so each contribution counts once, without an agreement on who
+owns what, or on who is gone.
 
 What a dead owner had added up and not published is lost, as a dead daemon's residual is.
 
@@ -588,10 +589,14 @@ class Owners:
 
     def tick(self, now: float) -> None:
         """Publish what waits, and give what owners that are gone were given to others."""
+        heard_since = now - self._cluster.timing.failure_timeout_s / 2
         for member in self._members:
             peer = self._cluster.peers.get(member)
             here = member == self._cluster.me or (
-                peer is not None and peer.ready and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
+                peer is not None
+                and peer.ready
+                and peer.last_seen >= heard_since
+                and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
             )
             if here:
                 self._gone_since.pop(member, None)

@@ -1,0 +1,48 @@
+"""An owner from which nothing comes, though its link stands: others are given what it has not covered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p2psgd.core.owners.owners import PENDING_MAX, Owners
+from tests.core.cluster import Cluster, initial_coordinates, own_update
+
+PLACE = 4500  # a weight that node 2 of three owns
+MAGNITUDE = 3
+
+
+def owners_of(cluster: Cluster, number: int) -> Owners:
+    owners = cluster.replica(number).owners
+    assert owners is not None
+    return owners
+
+
+def added_up(cluster: Cluster) -> int:
+    """What the weight has in the replica and at all owners beyond its initial value."""
+    found = int(cluster.replica(0).lattice.coordinates[PLACE]) - int(initial_coordinates()[PLACE])
+    for number in range(3):
+        aggregator = owners_of(cluster, number).aggregator
+        begin, end = aggregator.range
+        found += int(aggregator.residual[PLACE - begin]) if begin <= PLACE < end else 0
+        found += aggregator._outside.get(PLACE, 0)
+    return found
+
+
+def test_a_silent_owner_holds_up_no_trainer_and_what_it_was_given_counts_once(
+    clusters: Callable[..., Cluster],
+) -> None:
+    cluster = clusters(3, mode="owners")
+    cluster.found()
+    cluster.stuck = {(2, 0), (2, 1)}  # what others send reaches it, and it adds that up
+    given = PENDING_MAX + 1
+    for _ in range(given):
+        cluster.give(0, own_update([PLACE], magnitude=MAGNITUDE))
+    owners = owners_of(cluster, 0)
+    assert owners.full
+    cluster.tick(cluster.replica(0).timing.failure_timeout_s)
+    assert not owners.full
+    assert cluster.replica(2).me in cluster.replica(0).peers
+    cluster.stuck.clear()
+    cluster.tick(2.0)
+    assert owners.waiting == 0
+    assert added_up(cluster) == given * MAGNITUDE
