@@ -21,6 +21,7 @@ would repeat the same correction until the owner's update comes.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -589,21 +590,7 @@ class Owners:
 
     def tick(self, now: float) -> None:
         """Publish what waits, and give what owners that are gone were given to others."""
-        heard_since = now - self._cluster.timing.failure_timeout_s / 2
-        for member in self._members:
-            peer = self._cluster.peers.get(member)
-            here = member == self._cluster.me or (
-                peer is not None
-                and peer.ready
-                and peer.last_seen >= heard_since
-                and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
-            )
-            if here:
-                self._gone_since.pop(member, None)
-            else:
-                self._gone_since.setdefault(member, now)
-                if self.barrier is not None and peer is not None and peer.state is PeerState.LEAVING:
-                    self._gone_since[member] = float("-inf")  # nothing more comes of it
+        self._follow_members(now)
         self._follow_owners(now)
         if self.barrier is not None:
             self._look_for_late(self.barrier, now)
@@ -620,15 +607,39 @@ class Owners:
         if self.custody is not None:
             self.custody.tick(now)
 
+    def _follow_members(self, now: float) -> None:
+        """Note who of the members can be given something, and since when the others cannot."""
+        heard_since = now - self._cluster.timing.failure_timeout_s / 2
+        for member in self._members:
+            peer = self._cluster.peers.get(member)
+            here = member == self._cluster.me or (
+                peer is not None
+                and peer.ready
+                and peer.last_seen >= heard_since
+                and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
+            )
+            if here:
+                self._gone_since.pop(member, None)
+            else:
+                self._gone_since.setdefault(member, now)
+                if self.barrier is not None and peer is not None and peer.state is PeerState.LEAVING:
+                    self._gone_since[member] = -math.inf  # nothing more comes of it
+
     def _enter_view(self, now: float) -> None:
-        me = self._cluster.me
+        me, before = self._cluster.me, self._members
         self._view = self._cluster.membership.view
         self._members = self._view.members or (me,)
         if self._left and len(self._members) > 1:
             self._members = tuple(member for member in self._members if member != me)
+        # Give a newcomer nothing before it is ready: it could not publish that, and what is given to others
+        # meanwhile would count twice if this node ended before it could. Rounds wait for it.
+        apart = self.barrier is None and self._node.ready
         self._gone_since = {
-            member: since for member, since in self._gone_since.items() if member in self._members
+            member: self._gone_since.get(member, -math.inf)
+            for member in self._members
+            if member in self._gone_since or (apart and member not in before)
         }
+        self._follow_members(now)
         self._usable = None
         self._follow_owners(now)
         self._redeal(now)

@@ -37,12 +37,11 @@ def test_a_silent_owner_holds_up_no_trainer_and_what_it_was_given_counts_once(
     given = PENDING_MAX + 1
     for _ in range(given):
         cluster.give(0, own_update([PLACE], magnitude=MAGNITUDE))
-    owners = owners_of(cluster, 0)
-    assert owners.full
+    assert owners_of(cluster, 0).full
     cluster.tick(cluster.replica(0).timing.failure_timeout_s)
-    assert not owners.full
+    assert not owners_of(cluster, 0).full
     assert cluster.replica(2).me in cluster.replica(0).peers
     cluster.stuck.clear()
     cluster.tick(2.0)
-    assert owners.waiting == 0
+    assert owners_of(cluster, 0).waiting == 0
     assert added_up(cluster) == given * MAGNITUDE
