@@ -100,7 +100,7 @@ sim: $(VENV)/.test
 
 # MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.
 chaos: $(VENV)/.test
-	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(MODE),--mode $(MODE)) $(CHAOS_ARGS)
 
 # The GPU's kernels by nvcc, for every generation that it knows.
 kernels:

@@ -1,4 +1,6 @@
-"""Runs the chaos: `python -m tests.chaos --minutes M [--seed S] [--nodes N] [--json FILE]`; needs root."""
+"""Runs the chaos: `python -m tests.chaos --minutes M [--seed S] [--nodes N] [--mode MODE] [--spare]
+[--json FILE]`; needs root.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ from tests.chaos.harness import Harness, Options
 from tests.chaos.nodes import Node
 from tests.lan import Lan
 
+MODES: Final = ("async", "owners")
 NODES: Final = (2, 16)  # least and most
 TOOLS: Final = ("ip", "tc", "mount", "setpriv")
 
@@ -51,6 +54,7 @@ def run(options: Options, *, directory: Path) -> dict[str, Any]:
                 run=mark,
                 within=within,
                 certificates=certificates,
+                mode=options.mode,
             )
             nodes.append(node)
         for node in nodes:
@@ -66,6 +70,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (default: 10)")
     parser.add_argument("--seed", type=int, default=1, help="what the faults are drawn from (default: 1)")
     parser.add_argument("--nodes", type=int, default=6, help="how many nodes (default: 6)")
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="how nodes exchange updates")
+    parser.add_argument(
+        "--spare",
+        action="store_true",
+        help="no daemon loses its memory, and every mini-batch must count",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the account here, for machines")
     arguments = parser.parse_args()
     if not NODES[0] <= arguments.nodes <= NODES[1]:
@@ -73,7 +83,7 @@ def main() -> None:
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
         parser.error(f"network namespaces need root, and {', '.join(missing or TOOLS)}")
-    options = Options(arguments.minutes, arguments.seed, arguments.nodes)
+    options = Options(arguments.minutes, arguments.seed, arguments.nodes, arguments.mode, arguments.spare)
     directory = Path(tempfile.mkdtemp(prefix="p2psgd-chaos-"))
     passed = False
     try:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final
 
 from p2psgd.cli.local.verify import Origin
 from tests.chaos.chaos import Deed
+from tests.chaos.counts import Sums
 from tests.chaos.events import Event, counts, ready_after
-from tests.chaos.faults import KilledDaemon, kind, nodes_hit
+from tests.chaos.faults import Fault, KilledDaemon, Stopped, kind, nodes_hit
 from tests.chaos.nodes import Life, Node
 from tests.chaos.quiet import QuietPoint
 
-# How long after the kill of a daemon the others' mini-batches are looked at.
+# How long after a fault the others' mini-batches are looked at, and after which ones.
 WINDOW_S: Final = 5.0
+PAUSES: Final[Mapping[str, type[Fault]]] = {"kills of daemons": KilledDaemon, "stops of daemons": Stopped}
 
 
 def longest_pause(stamps: Sequence[float], start: float, end: float) -> float | None:
@@ -33,26 +36,26 @@ def longest_pause(stamps: Sequence[float], start: float, end: float) -> float | 
     return max(later - earlier for earlier, later in pairwise(times))
 
 
-def pauses_after_kills(
-    rounds: Sequence[tuple[Sequence[Deed], float]], stamps: Mapping[int, Sequence[float]]
+def pauses_after(
+    what: type[Fault], rounds: Sequence[tuple[Sequence[Deed], float]], stamps: Mapping[int, Sequence[float]]
 ) -> list[tuple[float, int, float]]:
-    """Of each kill of a daemon the longest pause of any untouched node's mini-batches, in seconds; the node;
-    and when the kill was.
+    """Of each such fault the longest pause of any untouched node's mini-batches, in seconds; the node; and
+    when the fault was.
 
     `rounds`: what was done in each and when it was healed; `stamps` by node. A node is untouched if nothing
     was done to it in that round up to the window's end.
     """
     pauses = []
     for deeds, healed in rounds:
-        for kill in deeds:
-            if not (kill.hit and isinstance(kill.fault, KilledDaemon)):
+        for deed in deeds:
+            if not (deed.hit and isinstance(deed.fault, what)):
                 continue
-            end = min(kill.began + WINDOW_S, healed)
-            touched = {node for deed in deeds if deed.began <= end for node in nodes_hit(deed.fault)}
+            end = min(deed.began + WINDOW_S, healed)
+            touched = {node for each in deeds if each.began <= end for node in nodes_hit(each.fault)}
             found = [
-                (pause, node, kill.began)
+                (pause, node, deed.began)
                 for node, times in stamps.items()
-                if node not in touched and (pause := longest_pause(times, kill.began, end)) is not None
+                if node not in touched and (pause := longest_pause(times, deed.began, end)) is not None
             ]
             if found:
                 pauses.append(max(found))
@@ -62,8 +65,8 @@ def pauses_after_kills(
 def made_and_lost(told: Mapping[Origin, int], arrived: Mapping[Origin, int]) -> tuple[int, int]:
     """How many updates all lives have made, and how many of them no replica holds at the end.
 
-    `told`: the last that each life's status said it had made; `arrived`: the frontier of all replicas, which
-    may know more of a life that ended after its last status.
+    `told`: the last that each life's status said it had made; `arrived`: what replicas have, which may be
+    more of a life that ended after its last status.
     """
     made = sum(max(sequence, arrived.get(origin, 0)) for origin, sequence in told.items())
     lost = sum(max(0, sequence - arrived.get(origin, 0)) for origin, sequence in told.items())
@@ -78,6 +81,7 @@ def build(
     nodes: Sequence[Node],
     rounds: Sequence[tuple[Sequence[Deed], float]],
     quiet_points: Sequence[QuietPoint],
+    sums: Sums,
     findings: Sequence[str],
 ) -> dict[str, Any]:
     """All figures, JSON-ready."""
@@ -87,7 +91,7 @@ def build(
         for life in lives
         if life.status.get("updates")
     }
-    made, lost = made_and_lost(told, quiet_points[-1].frontier if quiet_points else {})
+    made, lost = made_and_lost(told, _arrived(nodes, quiet_points))
     stamps = {node.number: node.stamps() for node in nodes}
     deeds = [deed for done, _ in rounds for deed in done]
     told_events = {node.number: node.events() for node in nodes}
@@ -100,6 +104,7 @@ def build(
         "faults_that_found_nobody": sum(not deed.hit for deed in deeds),
         "quiet_points": [_quiet_point(point) for point in quiet_points],
         "updates": {"made": made, "lost": lost},
+        "mini_batches": asdict(sums),
         "counts": dict(sum((_counts(life) for life in lives), Counter[str]())),
         "events": counts(event for events in told_events.values() for event in events),
         "abandoned": [
@@ -111,12 +116,27 @@ def build(
         "ready": [
             _ready(node, life, began, told_events[node.number]) for node in nodes for life in node.lives
         ],
-        "pauses_after_kills": [
-            {"pause_s": round(pause, 3), "node": f"node-{node}", "at_s": round(at - began, 3)}
-            for pause, node, at in pauses_after_kills(rounds, stamps)
-        ],
+        "pauses": {
+            name: [
+                {"pause_s": round(pause, 3), "node": f"node-{node}", "at_s": round(at - began, 3)}
+                for pause, node, at in pauses_after(what, rounds, stamps)
+            ]
+            for name, what in PAUSES.items()
+        },
         "nodes": [_node(node, len(stamps[node.number])) for node in nodes],
     }
+
+
+def _arrived(nodes: Sequence[Node], quiet_points: Sequence[QuietPoint]) -> Mapping[Origin, int]:
+    """The last update of each life in any replica at the end: in mode `owners` a node also makes some when it
+    stops.
+    """
+    arrived = dict(quiet_points[-1].frontier if quiet_points else {})
+    for node in nodes:
+        for row in node.lives[-1].status.get("frontier") or [] if node.lives else []:
+            origin = row["id"], row["incarnation"]
+            arrived[origin] = max(row["sequence"], arrived.get(origin, 0))
+    return arrived
 
 
 def _ready(node: Node, life: Life, began: float, events: Sequence[Event]) -> dict[str, Any]:
@@ -182,8 +202,12 @@ def text(account: Mapping[str, Any]) -> str:
             f"  {point['at_s']:>5.0f}  {took:>14}  {point['origins']:>8}  {point['updates']:>9}  "
             f"{accuracy:>14}   {point['digest'] or ''}".rstrip()
         )
-    updates = account["updates"]
+    updates, sums = account["updates"], account["mini_batches"]
     lines += ["", f"updates: {updates['made']} made, {updates['lost']} lost"]
+    lines += [
+        f"mini-batches: {sums['begun']} begun, {sums['ended']} ended, {sums['missing']:.1f} of these do not "
+        f"count, {sums['surplus']:.1f} count too often"
+    ]
     lines += [
         "counted by all lives: " + ", ".join(f"{name} {count}" for name, count in account["counts"].items())
     ]
@@ -200,15 +224,16 @@ def text(account: Mapping[str, Any]) -> str:
         )
         median = ready[len(ready) // 2]["after_s"]
         lines += [f"from start to READY in {len(ready)} lives: median {median:.1f} s, longest {late}"]
-    if pauses := sorted(account["pauses_after_kills"], key=lambda each: float(each["pause_s"])):
-        longest = ", ".join(
-            f"{each['pause_s']:.2f} s ({each['node']}, kill at {each['at_s']:.0f} s)" for each in pauses[-3:]
-        )
-        median = pauses[len(pauses) // 2]["pause_s"]
-        lines += [
-            f"pauses of others' mini-batches after {len(pauses)} kills of daemons: "
-            f"median {median:.2f} s, longest {longest}"
-        ]
+    for name, found in account["pauses"].items():
+        if pauses := sorted(found, key=lambda each: float(each["pause_s"])):
+            longest = ", ".join(
+                f"{each['pause_s']:.2f} s ({each['node']}, at {each['at_s']:.0f} s)" for each in pauses[-3:]
+            )
+            median = pauses[len(pauses) // 2]["pause_s"]
+            lines += [
+                f"pauses of others' mini-batches after {len(pauses)} {name}: "
+                f"median {median:.2f} s, longest {longest}"
+            ]
     lines += ["", "nodes    lives  mini-batches  RSS MiB, largest  at the last quiet point  descriptors"]
     lines += [_node_line(node) for node in account["nodes"]]
     lines += ["", *(f"failed: {finding}" for finding in account["findings"])]

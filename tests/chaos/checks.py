@@ -43,7 +43,10 @@ KILLED: Final = "the trainer crashed (killed by signal 9)"
 OWN_KIB_MAX: Final = 12 * 1024
 OWN_PER_LOG_BYTE: Final = 1.25
 SLOPE_KIB_PER_MINUTE_MAX: Final = 1024
-SLOPE_OVER: Final = (5, 120.0)  # quiet points and seconds: fewer are no slope
+# Python keeps what a log took that was full for the first time: in mode `owners`, whose updates are many and
+# small, 3 MiB in the first minute, and then no more.
+WARM_UP: Final = 2  # quiet points that are not part of the slope
+SLOPE_OVER: Final = (4, 75.0)  # further quiet points and seconds: fewer are no slope
 DESCRIPTORS_MAX: Final = 8  # more than at the life's first two quiet points
 
 
@@ -107,9 +110,9 @@ def growth(memories: Sequence[Memory]) -> list[str]:
             f"{last.log_bytes} bytes"
         )
     points, seconds = SLOPE_OVER
-    if len(memories) >= points and last.at - first.at >= seconds:
-        minutes = [memory.at / 60 for memory in memories]
-        slope = statistics.linear_regression(minutes, own).slope
+    minutes = [memory.at / 60 for memory in memories[WARM_UP:]]
+    if len(minutes) >= points and 60 * (minutes[-1] - minutes[0]) >= seconds:
+        slope = statistics.linear_regression(minutes, own[WARM_UP:]).slope
         if slope > SLOPE_KIB_PER_MINUTE_MAX:
             found.append(f"grows by {slope:.0f} KiB a minute beyond its log")
     usual = max(memory.descriptors for memory in memories[:2])  # its trainer may come after the first

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p2psgd.cli.local.cluster import Interruption
 from p2psgd.observe.status import ROWS_MAX
-from tests.chaos import account
+from tests.chaos import account, counts
 from tests.chaos.chaos import Chaos, Deed
 from tests.chaos.checks import fault_of_ending, faults_in_log, forgotten, growth
 from tests.chaos.events import within
@@ -39,6 +42,8 @@ class Options:
     minutes: float
     seed: int
     nodes: int
+    mode: str
+    spare: bool
 
 
 class Harness:
@@ -62,6 +67,7 @@ class Harness:
         self._rounds: list[tuple[list[Deed], float]] = []
         self._quiet_points: list[QuietPoint] = []
         self._findings: list[str] = []
+        self._counted = np.zeros((counts.NODES, counts.STRETCHES))
 
     def execute(self) -> dict[str, Any]:
         """Go through all rounds and return the account of them."""
@@ -71,7 +77,7 @@ class Harness:
         self._wait_for_training()
         self._be_quiet()
         options = self._options
-        for faults in draw_rounds(options.seed, options.nodes):
+        for faults in draw_rounds(options.seed, options.nodes, spare=options.spare):
             if self._findings:
                 break
             self._round(faults)
@@ -86,6 +92,7 @@ class Harness:
             nodes=self._nodes,
             rounds=self._rounds,
             quiet_points=self._quiet_points,
+            sums=counts.sums({node.number: node.stretches() for node in self._nodes}, self._counted),
             findings=self._findings,
         )
 
@@ -120,6 +127,8 @@ class Harness:
         if len(self._quiet_points) > 1 and 0 < len(point.frontier) < ROWS_MAX:  # a status lists no more
             for finding in forgotten(self._quiet_points[-2].frontier, point.frontier):
                 self._find(finding)
+        if point.counted is not None:
+            self._count(point.counted, under_way=counts.UNDER_WAY_MAX[self._options.mode])
         for node in self._nodes:
             if node.life is not None:
                 self._read_log(node, node.life)
@@ -133,16 +142,49 @@ class Harness:
             )
         self._pause.unlink()
 
-    def _stop(self) -> None:
-        """End all daemons cleanly, after the last quiet point."""
-        self._pause.touch()
+    def _count(self, counted: NDArray[np.float64], *, under_way: float) -> None:
+        """Compare what counts in the replica with what the trainers have noted."""
+        self._counted = counted
         for node in self._nodes:
+            here = dict(enumerate(counted[node.number].tolist()))
+            lossy = not self._options.spare and any(life.code for life in node.lives)
+            for finding in counts.miscounted(node.stretches(), here, under_way=under_way, lossy=lossy):
+                self._find(f"{node.name}: {finding}")
+
+    def _stop(self) -> None:
+        """End all daemons cleanly, after the last quiet point; where none was to lose anything, one after the
+        other, and the last one has all that there is.
+        """
+        self._pause.touch()
+        if self._options.spare and not self._findings:
+            for node in self._nodes[:0:-1]:
+                self._stop_all([node])
+            self._count_last(self._nodes[0])
+        self._stop_all(self._nodes)
+
+    def _count_last(self, last: Node) -> None:
+        """Compare all that was ever made with what the one node that is left has."""
+        until, before = time.monotonic() + STOPPED_WITHIN_S, None
+        while time.monotonic() < until:
+            self._turn()
+            status = last.look() or {}
+            owners = status.get("owners") or {}
+            now = [(row["id"], row["incarnation"], row["sequence"]) for row in status.get("frontier", [])]
+            if now == before and now and not owners.get("waiting") and owners.get("owners", 1) == 1:
+                self._count(counts.counted(last.replica().coordinates), under_way=0.0)
+                return
+            before = now
+            time.sleep(LOOK_EVERY_S)
+        self._find(f"{last.name} alone did not come to rest within {STOPPED_WITHIN_S:.0f} s")
+
+    def _stop_all(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
             node.stop(None)
         until = time.monotonic() + STOPPED_WITHIN_S
-        while any(node.life for node in self._nodes) and time.monotonic() < until:
+        while any(node.life for node in nodes) and time.monotonic() < until:
             self._turn()
             time.sleep(TURN_S)
-        for node in self._nodes:
+        for node in nodes:
             if node.life is not None:
                 self._find(f"{node.name} did not stop within {STOPPED_WITHIN_S:.0f} s")
 

@@ -21,6 +21,8 @@ from p2psgd.base.errors import P2psgdError
 from p2psgd.cli.local.cluster import MARK, kill_marked, mark_of
 from p2psgd.cli.local.verify import NodeReplica
 from tests.certificates import Certificates
+from tests.chaos import counts
+from tests.chaos.counts import Stretch
 from tests.chaos.disks import Disk
 from tests.chaos.events import Event, read
 from tests.chaos.memory import flip
@@ -92,6 +94,7 @@ class Node:
         run: str,
         within: list[str],
         certificates: Certificates,
+        mode: str,
     ) -> None:
         self.number = number
         self.name = f"node-{number}"
@@ -114,7 +117,7 @@ class Node:
             ),
             *certificates.options(self.name),
             *([] if number == 0 else SMALL_LOG),
-            *("--trainer", f"{sys.executable} -m tests.chaos.trainer {self.notes}"),
+            *("--trainer", f"{sys.executable} -m tests.chaos.trainer {self.notes} {mode}"),
         )
 
     @property
@@ -259,8 +262,16 @@ class Node:
 
     def stamps(self) -> list[float]:
         """When its trainers have ended their mini-batches, on the monotonic clock."""
-        lines = self.notes.read_text().splitlines() if self.notes.exists() else []
-        return [float(line) for line in lines if re.fullmatch(r"\d+\.\d{4}", line)]  # a kill may tear one
+        return [
+            float(line) for line in self._noted() if re.fullmatch(r"\d+\.\d{4}", line)
+        ]  # a kill may tear one
+
+    def stretches(self) -> dict[int, Stretch]:
+        """What its trainers have noted that their mini-batches count to."""
+        return counts.read(self._noted())
+
+    def _noted(self) -> list[str]:
+        return self.notes.read_text().splitlines() if self.notes.exists() else []
 
     def events(self) -> list[Event]:
         """What its event log has kept, of all lives."""

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from p2psgd.base.errors import P2psgdError
 from p2psgd.cli.local.verify import Convergence, Origin, frontier_of, prove, who_lacks_what
 from p2psgd.observe.status import read_status
 from p2psgd.recipes.gradients import evaluate
+from tests.chaos import counts
 from tests.chaos.nodes import Node
 from tests.chaos.trainer import RECIPE
 
@@ -20,7 +24,9 @@ LOOK_EVERY_S: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class QuietPoint:
-    """What was found: `took_s` from the healing to equal frontiers; `findings` is empty if all is well."""
+    """What was found: `took_s` from the healing to equal frontiers; `findings` is empty if all is well;
+    `counted` what the stretches of each node come to in the replica, in mini-batches (counts.py).
+    """
 
     at_s: float
     took_s: float
@@ -28,6 +34,7 @@ class QuietPoint:
     frontier: Mapping[Origin, int]
     digest: str | None
     test_accuracy: float | None
+    counted: NDArray[np.float64] | None = None
 
 
 def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None]) -> QuietPoint:
@@ -75,6 +82,8 @@ def _compare(
     except (P2psgdError, KeyError) as error:
         return QuietPoint(at_s, took_s, (f"a replica could not be had: {error}",), applied, None, None)
     proof = prove(replicas, key)
-    _, accuracy = evaluate(RECIPE, replicas[0].weights)
+    weights = replicas[0].weights
+    _, accuracy = evaluate(RECIPE, weights[counts.is_net(len(weights))])
+    counted = counts.counted(replicas[0].coordinates)
     digest = None if proof.digest is None else f"{proof.digest:016x}"
-    return QuietPoint(at_s, took_s, tuple(proof.findings), applied, digest, accuracy)
+    return QuietPoint(at_s, took_s, tuple(proof.findings), applied, digest, accuracy, counted)

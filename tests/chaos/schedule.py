@@ -33,11 +33,16 @@ DECK: Final = (
     *("stop", "cut", "cut", "one way", "slow", "full", "flip"),
 )
 
+SPARED: Final = frozenset({"kill", "flip"})  # with power cuts: what loses what only one daemon has
+
 Round = tuple[Fault, ...]
 
 
-def draw_rounds(seed: int, nodes: int) -> Iterator[Round]:
-    """The faults of one round after the other, without an end, each sorted by time; nodes >= 2."""
+def draw_rounds(seed: int, nodes: int, *, spare: bool = False) -> Iterator[Round]:
+    """The faults of one round after the other, without an end, each sorted by time; nodes >= 2. `spare`: no
+    daemon loses its memory.
+    """
+    cards = [card for card in DECK if not (spare and card in SPARED)]
     chance = Random(f"{seed} chaos")
     deck: list[str] = []
     number = 0
@@ -45,9 +50,9 @@ def draw_rounds(seed: int, nodes: int) -> Iterator[Round]:
         faults: list[Fault] = []
         for _ in range(chance.randint(*FAULTS)):
             if not deck:
-                deck = chance.sample(DECK, len(DECK))
+                deck = chance.sample(cards, len(cards))
             faults.append(_draw(chance, deck.pop(), nodes))
-        if number % POWER_CUT_EVERY_ROUNDS == 1:
+        if number % POWER_CUT_EVERY_ROUNDS == 1 and not spare:
             at = round(chance.uniform(0.5, 0.5 * ROUND_S), 2)
             back = tuple(round(chance.uniform(0.0, BACK_AFTER_S_MAX), 2) for _ in range(nodes))
             faults.append(PowerCut(at, back))

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.chaos.account import build, longest_pause, made_and_lost, pauses_after_kills, text
+from tests.chaos.account import build, longest_pause, made_and_lost, pauses_after, text
 from tests.chaos.chaos import Deed
-from tests.chaos.faults import Cut, Fault, KilledDaemon, KilledTrainer
+from tests.chaos.counts import Sums
+from tests.chaos.faults import Cut, Fault, KilledDaemon, KilledTrainer, Stopped
 from tests.chaos.quiet import QuietPoint
 
 A, B = ("a", 1), ("b", 2)
@@ -31,24 +32,29 @@ def test_the_longest_pause_is_that_around_or_within_the_time_looked_at() -> None
 
 
 def pauses(
-    rounds: list[tuple[list[Deed], float]], stamps: dict[int, list[float]]
+    rounds: list[tuple[list[Deed], float]],
+    stamps: dict[int, list[float]],
+    what: type[Fault] = KilledDaemon,
 ) -> list[tuple[float, int, float]]:
     """Rounded."""
-    return [(round(pause, 6), node, at) for pause, node, at in pauses_after_kills(rounds, stamps)]
+    return [(round(pause, 6), node, at) for pause, node, at in pauses_after(what, rounds, stamps)]
 
 
 def test_pauses_are_those_of_nodes_to_which_nothing_was_done() -> None:
     stamps = {0: every(0.1, 200), 1: every(0.1, 200), 2: [*every(0.1, 51), *every(0.1, 100, start=5.8)]}
     assert pauses([([kill(0, 5.0)], 20.0)], stamps) == [(0.8, 2, 5.0)]
     cut = Deed(Cut(4.0, 1, 2, 3.0, True), 4.0, True)
-    assert pauses_after_kills([([cut, kill(0, 5.0)], 20.0)], stamps) == []
+    assert pauses([([cut, kill(0, 5.0)], 20.0)], stamps) == []
+    stop = Deed(Stopped(5.0, 0, 3.0), 5.0, True)
+    assert pauses([([stop], 20.0)], stamps) == []
+    assert pauses([([stop], 20.0)], stamps, Stopped) == [(0.8, 2, 5.0)]
     trainer = Deed(KilledTrainer(5.2, 2), 5.2, True)
     assert pauses([([kill(0, 5.0), trainer], 20.0)], stamps) == [(0.1, 1, 5.0)]
 
 
 def test_a_kill_that_found_nobody_and_the_pause_after_the_healing_do_not_count() -> None:
     stamps = {0: every(0.1, 100), 1: every(0.1, 60)}
-    assert pauses_after_kills([([kill(0, 5.0, hit=False)], 6.0)], stamps) == []
+    assert pauses([([kill(0, 5.0, hit=False)], 6.0)], stamps) == []
     assert pauses([([kill(0, 5.0)], 5.9)], stamps) == [(0.1, 1, 5.0)]
 
 
@@ -67,6 +73,7 @@ def account_of(faults: list[Fault], points: list[QuietPoint], findings: list[str
         nodes=[],
         rounds=[(done, 20.0)],
         quiet_points=points,
+        sums=Sums(begun=120, ended=119, missing=2.5, surplus=0.25),
         findings=findings,
     )
     assert json.loads(json.dumps(account)) == account
@@ -81,6 +88,7 @@ def test_the_account_names_faults_quiet_points_and_the_verdict() -> None:
     assert any(
         row.split() == ["31", "2.2", "2", "15", "92.5", "%", "00000000000000ff"] for row in words.splitlines()
     )
+    assert "mini-batches: 120 begun, 119 ended, 2.5 of these do not count, 0.2 count too often" in words
     assert words.endswith("passed")
 
 

@@ -66,3 +66,12 @@ def test_power_cuts_come_two_minutes_apart() -> None:
     assert len(cut) == 60 // POWER_CUT_EVERY_ROUNDS
     assert {later - earlier for earlier, later in pairwise(cut)} == {POWER_CUT_EVERY_ROUNDS}
     assert POWER_CUT_EVERY_ROUNDS * ROUND_S >= 120
+
+
+def test_no_daemon_loses_its_memory_in_a_run_that_spares_them() -> None:
+    faults = [fault for faults in islice(draw_rounds(1, NODES, spare=True), 60) for fault in faults]
+    kinds = {kind(fault) for fault in faults}
+    assert not kinds & {"kill -9 of a daemon", "bit flipped in memory", "power cut of all"}
+    assert kinds == {kind(fault) for fault in drawn(60)} - {
+        *("kill -9 of a daemon", "bit flipped in memory", "power cut of all")
+    }
