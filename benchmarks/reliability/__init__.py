@@ -2,7 +2,7 @@
 module.
 
 `python -m benchmarks.reliability [--only NAME]` prints measured beside wanted and writes
-docs/explanation/reliability_figures.*; it needs root and about fifteen minutes of a quiet machine. An
+docs/explanation/reliability_figures.*; it needs root and about twenty minutes of a quiet machine. An
 experiment is a module here with `run(directory: Path) -> Report`, named in `EXPERIMENTS`. Missed targets are
 marked.
 """
@@ -12,7 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-EXPERIMENTS: Final = ("kill", "join", "stopped", "power_cut", "flip")  # in the order of printing
+EXPERIMENTS: Final = (
+    "kill",
+    "join",
+    "stopped",
+    "power_cut",
+    "flip",
+    "owner_kill",
+)  # in the order of printing
 
 
 @dataclass(frozen=True, slots=True)

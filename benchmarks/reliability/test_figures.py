@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reliability import EXPERIMENTS, Report, page, power_cut
+from benchmarks.reliability import EXPERIMENTS, Report, owner_kill, page, power_cut
 from benchmarks.reliability.notes import longest_gap_s, parse_notes, rate, travel_s
 from benchmarks.reliability.probed_node import NOTE, read_notes
 from p2psgd.recipes.telemetry import LOSS_MEMORY
@@ -74,6 +74,13 @@ def test_what_is_trained_again_is_drawn_after_what_was_made_before() -> None:
     after = [(12.0, 3.0), (22.0, 3.0)]
     segments = power_cut.in_order([before, after])
     assert [[at for at, _ in segment] for segment in segments] == [[10.0, 20.0], [30.0]]
+
+
+def test_a_pause_does_not_count_in_which_the_node_itself_was_killed() -> None:
+    ends = [9.5, 10.02, 18.0, 18.5, 20.0, 20.5]
+    killed = [(10.0, 10.05, 3)]  # one more mini-batch ended before the kill was over
+    assert owner_kill.gaps(ends, 10.0, 19.0, []) == pytest.approx([0.52, 7.98, 0.5, 1.5])
+    assert owner_kill.gaps(ends, 10.0, 19.0, killed) == pytest.approx([0.5, 1.5])
 
 
 def test_the_page_keeps_what_others_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

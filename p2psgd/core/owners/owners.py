@@ -609,13 +609,13 @@ class Owners:
 
     def _follow_members(self, now: float) -> None:
         """Note who of the members can be given something, and since when the others cannot."""
-        heard_since = now - self._cluster.timing.failure_timeout_s / 2
+        silence_s = math.inf if self.barrier is not None else self._cluster.timing.failure_timeout_s / 2
         for member in self._members:
             peer = self._cluster.peers.get(member)
             here = member == self._cluster.me or (
                 peer is not None
                 and peer.ready
-                and peer.last_seen >= heard_since
+                and now - peer.last_seen <= silence_s
                 and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
             )
             if here:
