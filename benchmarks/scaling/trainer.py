@@ -4,9 +4,9 @@
 
 WAY is async, owners or owners-rounds, or the payload of a ring: sparse or dense. DELTAS is a file of float32,
 somewhat more of them than weights: a delta is WEIGHTS of them from a place drawn anew for each step, so that
-indices differ from step to step and nothing is spent on making them. In a dense ring the shares stay as they are. Notes after
-each step, on the clock that all processes of a machine share: time, mini-batches, updates received, peers
-heard of, this process's CPU seconds, seconds in receive and in send.
+indices differ from step to step and nothing is spent on making them. In a dense ring the shares stay as they
+are. Notes after each step, on the clock that all processes of a machine share: time, mini-batches, updates
+received, peers heard of, this process's CPU seconds, seconds in receive and in send.
 """
 
 from __future__ import annotations

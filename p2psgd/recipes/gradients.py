@@ -236,7 +236,7 @@ class SparseSending:
 
     def send(self, gradient: Vector, rate: float) -> None:
         """Send what has grown beyond the step with this gradient (P,), which is changed; `rate`: the learning
-        rate. With `push_every` it is sent after so many mini-batches.
+        rate. With `push_every` several mini-batches are sent as one.
         """
         before = rate if self.rate is None else self.rate
         if not self._gradients:

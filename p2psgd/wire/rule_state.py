@@ -53,7 +53,7 @@ def pack_rule_state(state: RuleState) -> bytes:
 
 
 def parse_rule_state(body: bytes | bytearray, weights: int, arrays: int) -> RuleState:
-    """Return the state in a run of `weights` weights, whose rule keeps so many arrays; PeerError unless all
+    """Return the state in a run of `weights` weights, whose rule keeps `arrays` of them; PeerError unless all
     of it is right.
     """
     if len(body) < RULE_STATE_HEADER_BYTES:

@@ -129,7 +129,7 @@ class Aggregator:
             self.residual[places] += self._in_quanta(changes)
 
     def _in_quanta(self, changes: Floats) -> NDArray[np.int32]:
-        """Return changes in whole quanta; none of what is no number, which only a peer's nonsense makes."""
+        """Return changes in whole quanta; 0 for NaN, which only a peer's nonsense makes."""
         quanta = np.clip(changes / self._quantum, -CHANGE_MAX, CHANGE_MAX)
         whole: NDArray[np.int32] = np.rint(np.nan_to_num(quanta, copy=False)).astype(np.int32)
         return whole

@@ -371,7 +371,7 @@ class Owners:
         self._publish_if_many(now)
 
     def _pending(self, made: OwnUpdateMade, now: float) -> Pending:
-        """Return what this node's trainer made, before it is cut; a gradient is no change of its weights."""
+        """Return what this node's trainer made, before it is cut; a gradient has not changed its weights."""
         seen = not made.rate
         return Pending(made.words, made.magnitude, seen=seen, steps=self._steps, made=now, rate=made.rate)
 

@@ -1,4 +1,4 @@
-"""What owners make of gradients that nodes contribute: a file for each rule, behind one interface (rule.py).
+"""Rules make changes of the gradients that nodes contribute: one file each, behind one interface (rule.py).
 
 Contributions that are changes, which is all that the rule `sum` has, are added up without a rule.
 """

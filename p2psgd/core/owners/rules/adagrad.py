@@ -14,7 +14,7 @@ SQUARES = "squares"
 
 
 class Adagrad:
-    """At each contribution, whoever it is of."""
+    """Makes changes at each contribution."""
 
     def __init__(self, *, epsilon: float, initial: float) -> None:
         self.state = RangeState({SQUARES: 1.0}, squares=SQUARES)

@@ -10,7 +10,7 @@ FIRST, SECOND = "first moment", "second moment"
 
 
 class AdamW:
-    """At each publication of the owner, for its whole range."""
+    """Makes a step at each publication of the owner, for its whole range."""
 
     def __init__(self, *, beta1: float, beta2: float, epsilon: float, weight_decay: float) -> None:
         self.state = RangeState({FIRST: beta1, SECOND: beta2}, squares=SECOND)
