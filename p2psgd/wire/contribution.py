@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -39,7 +39,9 @@ class ContributionHeader:
 
 def pack_contribution(header: ContributionHeader, payload: bytes) -> bytes:
     """Build the body of a CONTRIBUTION frame."""
-    checked = _HEADER.pack(*astuple(header))
+    checked = _HEADER.pack(
+        header.number, header.magnitude, header.base, header.count, header.rate, header.round
+    )
     checksum = codec.continue_crc32c(payload, codec.continue_crc32c(checked, 0))
     return b"".join((checked, _CHECKSUM.pack(checksum), payload))
 

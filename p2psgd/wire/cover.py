@@ -62,6 +62,11 @@ def unpack_cover(payload: memoryview) -> tuple[int, tuple[CoverRow, ...], memory
     return numbers[0], tuple(rows), payload[end:]
 
 
+def after_cover(payload: memoryview) -> memoryview:
+    """Return what follows a cover that was unpacked before."""
+    return payload[_LENGTH.size + _LENGTH.unpack_from(payload)[0] :]
+
+
 def _unpack_numbers(packed: memoryview) -> list[int]:
     """Unpack an array number by number: MessagePack would make room for arrays in it before it refused."""
     limits = {f"max_{kind}_len": 0 for kind in ("str", "bin", "array", "map", "ext")}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.wire import codec
-from p2psgd.wire.cover import CoverRow, pack_cover, unpack_cover
+from p2psgd.wire.cover import CoverRow, after_cover, pack_cover, unpack_cover
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError, RejectCode
@@ -142,7 +142,7 @@ def _parse_cover(header: UpdateHeader, payload: memoryview, weights: int) -> mem
 
 def without_cover(header: UpdateHeader, body: bytes | bytearray) -> bytes:
     """Return the body of an owner's update without its cover, which is of no use to a trainer."""
-    payload = unpack_cover(memoryview(body)[UPDATE_HEADER_BYTES:])[2]
+    payload = after_cover(memoryview(body)[UPDATE_HEADER_BYTES:])
     return pack_update(replace(header, cover=()), bytes(payload))
 
 

@@ -41,6 +41,9 @@ class Barrier:
         self._told: dict[Origin, RingState] = {}
         self._left_out: set[Origin] = set()  # late, until they contribute again
         self._overdue = False  # a contribution to a round that is published has come
+        self._missing: Origin | None = (
+            None  # a member that has not contributed to the next one, when last seen
+        )
         self.since = now  # when a round was published last,
         self._first: float | None = None  # when the first contribution to the next one was seen,
         self._half: float | None = None  # and when half of them were
@@ -111,15 +114,28 @@ class Barrier:
 
     def expected(self, now: float) -> list[Origin]:
         """Return the members that are waited for, or would be."""
+        return [each for each in self._cluster.membership.view.members if self._is_expected(each, now)]
+
+    def _is_expected(self, member: Origin, now: float) -> bool:
         at_first = self._from_first and not self.published
-        return [
-            member
-            for member in self._cluster.membership.view.members
-            if self._has_trainer(member)
+        return (
+            self._has_trainer(member)
             and (at_first or self._takes_part(member))
             and member not in self._left_out
             and self._usable(member, now)
-        ]
+        )
+
+    def _finds_missing(self, now: float) -> bool:
+        """Return whether a member is expected that has not contributed to the next round. The one that was
+        missing last most likely is: all are looked at once a round, and not at each contribution.
+        """
+        missing, members = self._missing, self._cluster.membership.view.members
+        if missing is None or missing not in members or not self._is_missing(missing, now):
+            self._missing = next((each for each in members if self._is_missing(each, now)), None)
+        return self._missing is not None
+
+    def _is_missing(self, member: Origin, now: float) -> bool:
+        return self.ended.get(member, 0) <= self.published and self._is_expected(member, now)
 
     def complete(self, now: float) -> int:
         """Return the last round that all expected members have contributed to, or that is published."""
@@ -131,9 +147,11 @@ class Barrier:
         """Return whether it is time to publish; `came`: anything has come since the last time."""
         if not self.begun(now):
             return False
-        if self.complete(now) > self.published or self._overdue:
+        if self._overdue:
             return True  # who was late waits for nothing else
-        return came and not self.expected(now)
+        if self._finds_missing(now):
+            return False
+        return self.complete(now) > self.published or (came and not self.expected(now))
 
     def publish(self, number: int, now: float) -> None:
         """Note that all that came is published, and rounds up to this one are complete."""

@@ -190,7 +190,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     "member-without-a-trainer-waited-for": (
         Edit(
             barrier,
-            B + "expected",
+            B + "_is_expected",
             "self._has_trainer(member)\n        and (at_first or self._takes_part(member))\n"
             "        and member not in self._left_out\n",
             "True\n",
