@@ -30,8 +30,10 @@ def status_of(*rows: FrontierRow) -> bytes:
             cluster_id=0,
             ready=False,
             confirmed=b"",
+            whole=True,
             evict_requests=b"",
             loss=0,
+            steps=0,
             ring=b"",
         )
     )

@@ -56,8 +56,10 @@ def test_a_status_is_as_long_as_predicted(count: int) -> None:
         cluster_id=2**63,
         ready=True,
         confirmed=pack_confirmed(confirmed),
+        whole=True,
         evict_requests=b"",
         loss=3,
+        steps=0,
         ring=b"",
     )
     assert model.bytes_of_status(count) == pytest.approx(len(pack_message(status)), abs=4)

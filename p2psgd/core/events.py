@@ -88,7 +88,7 @@ class RuleStateBody:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """STATUS: what a peer has applied, and which nodes it receives from."""
+    """STATUS: what a peer has applied, and which nodes it receives from; not `whole`: what has changed."""
 
     rows: Mapping[Origin, FrontierRow]
     view: int
@@ -98,6 +98,8 @@ class PeerStatus:
     evict_requests: list[int]
     loss: float | None
     ring: RingState | None = None  # in ring mode
+    whole: bool = True
+    steps: int = 0  # in mode `owners`
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ def _open_tables(message: Message) -> PeerMessage | None:
                 parse_nodes(status.evict_requests),
                 parse_loss(status.loss),
                 parse_ring_state(status.ring) if status.ring else None,
+                status.whole,
+                status.steps,
             )
         case SnapshotMeta() as meta:
             return SnapshotStart(parse_frontier(meta.frontier), meta.digest)

@@ -6,7 +6,7 @@ import re
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
 
 # ----------------------------------------------------------------------------
 # The frontier: a version vector that also carries each origin's running digest and mini-batch count.
@@ -33,6 +33,7 @@ class Frontier:
     def __init__(self) -> None:
         self.version = 0  # changes with every change
         self._rows: dict[Origin, tuple[int, int, int]] = {}
+        self._told_steps: dict[int, int] = {}  # by node, where updates do not tell them
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -113,9 +114,17 @@ class Frontier:
         """The step count of the last update of an origin, 0 if there is none."""
         return self._rows.get(origin, (0, 0, 0))[2]
 
+    def note_steps(self, node: int, steps: int) -> bool:
+        """Note the step count that a node has reported beside its updates; return whether that is news."""
+        told = self._told_steps
+        if steps <= told.get(node, 0) or (node not in told and len(told) >= ORIGINS_MAX):
+            return False
+        told[node] = steps
+        return True
+
     def steps(self) -> dict[int, int]:
         """Return, by node, the highest step count that any of its incarnations has reported."""
-        counts: dict[int, int] = {}
+        counts = dict(self._told_steps)
         for origin, (_, _, steps) in self._rows.items():
             counts[origin.node] = max(steps, counts.get(origin.node, 0))
         return counts

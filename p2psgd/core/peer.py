@@ -10,7 +10,7 @@ from typing import Final
 from p2psgd.base.transitions import Lifecycle, Transitions
 from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.snapshot_feed import SnapshotFeed
-from p2psgd.wire.messages import FrontierRow
+from p2psgd.wire.messages import ConfirmedRow, FrontierRow
 
 # ----------------------------------------------------------------------------
 # The life-cycle of a linked peer, as of etcd's Progress.
@@ -77,6 +77,23 @@ PEER: Final = Transitions(
 # and comes back when the link has drained.
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StatusTables:
+    """The tables of a STATUS: rows by origin, and by node whose STATUS comes."""
+
+    rows: Mapping[Origin, FrontierRow]
+    confirmed: Mapping[int, ConfirmedRow]
+
+    def since(self, before: StatusTables) -> StatusTables | None:
+        """Return the rows that `before` has otherwise or lacks; None if it has one that is no more."""
+        if before.rows.keys() - self.rows.keys() or before.confirmed.keys() - self.confirmed.keys():
+            return None
+        return StatusTables(
+            {origin: row for origin, row in self.rows.items() if before.rows.get(origin) != row},
+            {node: row for node, row in self.confirmed.items() if before.confirmed.get(node) != row},
+        )
+
+
 @dataclass(slots=True)
 class Cursor:
     """Send `next` and what follows, up to `last`; None follows the origin for ever.
@@ -104,12 +121,15 @@ class Peer(Lifecycle[PeerState]):
     last_seen: float
     last_progress: float  # when it last brought an update of its own, or showed that we lack none
     credit: int  # bytes that may still be given to the link
-    status: Mapping[Origin, FrontierRow] | None = None  # its last STATUS, None before the first
+    status: Mapping[Origin, FrontierRow] | None = None  # its last STATUS, None before the first,
+    confirmed: Mapping[int, ConfirmedRow] = field(default_factory=dict)  # and whom it hears, by node
+    told: StatusTables | None = None  # what our last STATUS to it had
     ahead: Mapping[Origin, FrontierRow] = field(default_factory=dict)  # of it what was beyond our frontier
     view: int = 0  # the latest view it has told
     ready: bool = False  # it says that it is
     barred_at: float = 0.0  # while BARRED: since when that is known, or since when it has brought no view
     cursors: dict[Origin, Cursor] = field(default_factory=dict)
+    own_sent: int = 0  # the last of our own updates that the link was given
     status_due: float = 0.0
     applied_bytes: int = 0  # from this peer since our last STATUS to it,
     applied_updates: int = 0  # and how many updates they were
@@ -144,6 +164,11 @@ class Peer(Lifecycle[PeerState]):
     def replace_cursor(self, origin: Origin, cursor: Cursor) -> None:
         """Send the peer the updates of an origin along this cursor from now on."""
         self.cursors[origin] = cursor
+        self._follow_facts()
+
+    def drop_cursor(self, origin: Origin) -> None:
+        """Send the peer the updates of an origin no more: another node relays them to it."""
+        del self.cursors[origin]
         self._follow_facts()
 
     def pause(self, cursor: Cursor, trimmed_to: int) -> None:

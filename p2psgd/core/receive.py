@@ -21,7 +21,7 @@ from p2psgd.core.ring.rounds import IN_STEP, RingLife
 from p2psgd.core.send import Congestion, LogSender, Outbound, Repair
 from p2psgd.core.state import State, next_header
 from p2psgd.wire.frames import FrameType, pack_frame
-from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from p2psgd.wire.messages import ORIGINS_MAX, ConfirmedRow, FrontierRow
 from p2psgd.wire.reject import PeerError, RejectCode
 from p2psgd.wire.update import (
     OwnUpdateMade,
@@ -165,8 +165,16 @@ class Receiver:
         if self.covered is not None and header.cover:
             self.covered(origin, now)
         self.relays[origin.node] = peer.origin
+        self._log_sender.pass_on(origin, self._cluster.peers.values(), now)
         if origin == peer.origin:
             peer.last_progress = now
+        if origin == peer.origin or not self._log_sender.routes.relays:
+            self._acknowledge(peer, frame_bytes, now)
+
+    def _acknowledge(self, peer: Peer, frame_bytes: int, now: float) -> None:
+        """Count an applied update, and send STATUS after many. Where updates are relayed it is their origin
+        that wants to know how far this node is.
+        """
         peer.applied_bytes += frame_bytes
         peer.applied_updates += 1
         if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:
@@ -237,18 +245,20 @@ class Receiver:
                 "stop one of the two and start it again with an empty --state",
             )
         self._cluster.membership.check_number(status.view)
-        self._state.check_origins(status.rows)
-        ahead = self._check_rows(peer, status.rows)
+        rows, confirming = self._completed(peer, status)
+        self._state.check_origins(rows)
+        ahead = self._check_rows(peer, rows)
         if status.view < peer.view:  # no life goes back
             raise PeerError(RejectCode.VIEW, f"{peer.name} reports view {status.view} after view {peer.view}")
         first, acknowledged = peer.status is None, peer.has(self._cluster.me)
-        peer.learn_status(status.rows, ahead)
+        peer.learn_status(rows, ahead)
+        peer.confirmed = confirming
         peer.view, peer.ready, peer.loss = status.view, status.ready, status.loss
         # Of others only members are believed, and no more than that they know the view known here.
-        confirmed = status.confirmed if peer.origin in view else []
+        confirmed = list(confirming.values()) if peer.origin in view else []
         self._cluster.acks.on_status(
             peer.origin,
-            status.rows,
+            rows,
             status.view,
             confirmed,
             now,
@@ -261,7 +271,7 @@ class Receiver:
             view=status.view,
             ready=status.ready,
             evict_requests=status.evict_requests,
-            hears=any((row.node, row.incarnation) == self._cluster.me for row in status.confirmed),
+            hears=any((row.node, row.incarnation) == self._cluster.me for row in confirming.values()),
             now=now,
         )
         if 0 < peer.has(peer.origin) <= self._state.frontier.sequence(peer.origin):
@@ -273,6 +283,22 @@ class Receiver:
         self.ask_for_all(peer, now)
         self._log_sender.follow(peer)
         self._log_sender.push(peer, now)
+
+    @staticmethod
+    def _completed(
+        peer: Peer, status: PeerStatus
+    ) -> tuple[Mapping[Origin, FrontierRow], Mapping[int, ConfirmedRow]]:
+        """Return the tables of a STATUS, with the rows of the one before if it has only what has changed."""
+        rows, confirming = status.rows, {row.node: row for row in status.confirmed}
+        if status.whole:
+            return rows, confirming
+        if peer.status is None:
+            raise PeerError(RejectCode.MESSAGE, f"the first STATUS of {peer.name} on this link is not whole")
+        rows, confirming = {**peer.status, **rows}, {**peer.confirmed, **confirming}
+        if max(len(rows), len(confirming)) > ORIGINS_MAX:
+            words = f"{peer.name} reports {len(rows)} origins and {len(confirming)} nodes that it hears"
+            raise PeerError(RejectCode.MESSAGE, f"{words}, allowed are {ORIGINS_MAX} of each")
+        return rows, confirming
 
     def _check_rows(self, peer: Peer, status: Mapping[Origin, FrontierRow]) -> dict[Origin, FrontierRow]:
         """Returns the rows that are beyond our frontier."""
@@ -304,23 +330,27 @@ class Receiver:
             return
         for origin, row in peer.ahead.items():
             lacking = row.sequence > self._state.frontier.sequence(origin)
-            if lacking and not self._expected_from_origin(origin, now):
+            if lacking and not self._expected_unasked(origin, now):
                 self._ask(origin, row.sequence, peer, now)
 
-    def _expected_from_origin(self, origin: Origin, now: float) -> bool:
-        """Return whether the origin itself is linked, lively and holds it: it sends what we lack without
-        being asked.
+    def _expected_unasked(self, origin: Origin, now: float) -> bool:
+        """Return whether a peer that is linked and lively sends what we lack without being asked: the origin
+        itself, or the one that relays to us.
 
-        Lively is who brings something: one that only says that it is ahead may believe we have it.
+        Lively is an origin that brings something: one that only says that it is ahead may believe we have it.
+        So is a relay that reports, unless it is ahead: a STATUS comes after the updates before it.
         """
-        direct = self._cluster.peers.get(origin) if self._log_sender.unasked else None
-        if (
-            direct is None
-            or direct.barred
-            or now - direct.last_progress >= self._cluster.timing.failure_timeout_s
-        ):
+        routes, applied = self._log_sender.routes, self._state.frontier.sequence(origin)
+        source = routes.source(origin)
+        peer = None if source is None else self._cluster.peers.get(source)
+        if source is None or peer is None or peer.barred:
             return False
-        return not self._repair.has_trimmed(origin, origin, self._state.frontier.sequence(origin))
+        failure_timeout_s = self._cluster.timing.failure_timeout_s
+        if not routes.relays:
+            lively = now - peer.last_progress < failure_timeout_s
+        else:
+            lively = now - peer.last_seen < failure_timeout_s / 2 and peer.has(origin) <= applied
+        return lively and not self._repair.has_trimmed(origin, source, applied)
 
     def _ask(self, origin: Origin, last: int, peer: Peer, now: float) -> None:
         """Ask `peer` for the updates of `origin` up to `last`, if it is the one to ask and has room."""

@@ -61,6 +61,7 @@ from p2psgd.core.membership import Membership
 from p2psgd.core.metrics import Counters, Tally
 from p2psgd.core.node_state import Node, NodeState
 from p2psgd.core.owners.owners import Owners
+from p2psgd.core.owners.relay_trees import RelayTrees
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.quarantine import Quarantine
 from p2psgd.core.readiness import JoinProgress
@@ -74,7 +75,16 @@ from p2psgd.core.ring.rounds import OnComplete, RingLife, Rounds
 from p2psgd.core.ring.sparse import SparseRounds
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.scrub import SliceScanner
-from p2psgd.core.send import CREDIT_BYTES, Congestion, LogSender, Outbound, Repair
+from p2psgd.core.send import (
+    CREDIT_BYTES,
+    Congestion,
+    DirectRoutes,
+    LogSender,
+    NoRoutes,
+    Outbound,
+    Repair,
+    Routes,
+)
 from p2psgd.core.snapshot_fetch import SnapshotFetch
 from p2psgd.core.snapshot_serve import SnapshotServer
 from p2psgd.core.state import State
@@ -157,7 +167,7 @@ class Replica:
         self.node = node = Node(self.joining)
         self.retention = Retention(state, acks=self.acks, saved=self.saved)
         self.scanner = scanner = SliceScanner(state, timing, now)
-        self.log_sender = LogSender(state, out, node, unasked=not mode.ring)
+        self.log_sender = LogSender(state, out, node, self._make_routes(mode))
         self.repair = Repair(failure_timeout_s=timing.failure_timeout_s)
         self.given = OwnContribution()
         self._ring_life = RingLife()
@@ -267,6 +277,11 @@ class Replica:
             timing=self.timing,
         )
 
+    def _make_routes(self, mode: Mode) -> Routes:
+        if mode.owners:
+            return RelayTrees(self.cluster, weights=self.spec.weights)
+        return NoRoutes() if mode.ring else DirectRoutes(self.me)
+
     def _make_ring(self, mode: Mode, memory: DenseMemory | None, now: float) -> Ring:
         def make_rounds(on_complete: OnComplete) -> Rounds:
             if not mode.dense:
@@ -310,6 +325,7 @@ class Replica:
             applier=self._applier,
             retention=self.retention,
             status_sender=self.status_sender,
+            log_sender=self.log_sender,
             out=self.out,
             published=self._published,
             restored=() if restored is None else restored.rule_states,
@@ -319,6 +335,7 @@ class Replica:
         self.receiver.covered = owners.covered
         if owners.custody is not None:
             self._checkpoints.rule_states = owners.custody.pack
+        self.status_sender.covered_steps = owners.covered_steps
         return owners
 
     # -- what others look at
@@ -486,6 +503,8 @@ class Replica:
                 self.owners.custody.take(peer, message.body)
             case PeerStatus():
                 self.receiver.status(peer, message, now)
+                if self.owners is not None:
+                    self.owners.hear_steps(peer, message.steps)
                 if self.ring is not None:
                     self.ring.on_status(peer, message, now)
                 if self.owners is not None:
@@ -576,7 +595,7 @@ class Replica:
             self.membership.link(event.peer, now)
         self.status_sender.send(peer, now)
         if self.owners is not None:
-            self.owners.link(peer)
+            self.owners.link(peer, now)
 
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.cluster.peers.pop(origin, None)
@@ -591,6 +610,7 @@ class Replica:
         self.fetch.forget(peer, now)
         if self.ring is not None:
             self.ring.unlink(peer.origin, now)
+        self.log_sender.follow_all(self.peers.values(), now)
 
     def _bar(self, now: float) -> None:
         """Reset, after a new view, the links of the nodes that it removes for good; send the view to those
@@ -617,10 +637,10 @@ class Replica:
         if self.ring is not None:
             self.ring.drained(peer, now)
         if self.owners is not None:
-            self.owners.push(peer)  # before updates of others that the peer has asked for
+            self.owners.push(peer, now)  # before updates of others that the peer has asked for
         self.log_sender.push(peer, now)
         if self.owners is not None:
-            self.owners.push(peer)  # after updates of this node, without which it gets none
+            self.owners.push(peer, now)  # after updates of this node, without which it gets none
 
     def _push_all(self, now: float) -> None:
         for peer in self.peers.values():
@@ -651,6 +671,7 @@ class Replica:
         if changed:
             self._view = self.membership.view
             self._bar(now)
+            self.log_sender.follow_all(self.peers.values(), now)
         ready = self.node.state is self._node_state is NodeState.READY  # and was after the event before
         if changed or self.membership.effects or not ready:
             self._view_change.look(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from p2psgd.core.effects import Alert, Effect, ReportDrained, Send, SendFloats, Yield
 from p2psgd.core.frontier import Frontier, Origin
@@ -86,13 +86,54 @@ class Outbound:
 FRAMES_PER_TURN: Final = 512  # to one peer: a millisecond or two, however small they are
 
 
-class LogSender:
-    """Pushes frames; while the weights are damaged, none leave. Own updates go to everybody unasked, unless
-    they go around a ring.
-    """
+class Routes(Protocol):
+    """The ways of updates that nobody has to ask for. `relays`: nodes pass on what others have made."""
 
-    def __init__(self, state: State, outbound: Outbound, node: Node, *, unasked: bool = True) -> None:
-        self.unasked = unasked
+    relays: bool
+
+    def origins_for(self, peer: Peer, origins: Iterable[Origin]) -> list[Origin]:
+        """Return the origins, `origins` or others, whose updates this node sends this peer unasked."""
+
+    def source(self, origin: Origin) -> Origin | None:
+        """Return the peer that sends this node the updates of `origin` unasked; None: nobody does."""
+
+
+class DirectRoutes:
+    """Each node sends its own updates to every peer."""
+
+    relays = False
+
+    def __init__(self, me: Origin) -> None:
+        self._own = [me]
+
+    def origins_for(self, peer: Peer, origins: Iterable[Origin]) -> list[Origin]:
+        """Return this node."""
+        return self._own
+
+    def source(self, origin: Origin) -> Origin | None:
+        """Return the origin itself."""
+        return origin
+
+
+class NoRoutes:
+    """Nobody sends anything unasked: updates go around a ring."""
+
+    relays = False
+
+    def origins_for(self, peer: Peer, origins: Iterable[Origin]) -> list[Origin]:
+        """Return none."""
+        return []
+
+    def source(self, origin: Origin) -> Origin | None:
+        """Return None."""
+        return None
+
+
+class LogSender:
+    """Pushes frames; while the weights are damaged, none leave. By its routes updates go to peers unasked."""
+
+    def __init__(self, state: State, outbound: Outbound, node: Node, routes: Routes) -> None:
+        self.routes = routes
         self._node = node
         self._state = state
         self._outbound = outbound
@@ -102,21 +143,56 @@ class LogSender:
         origin = Origin(need.node, need.incarnation)
         last = min(need.last, self._state.frontier.sequence(origin))
         if need.first <= last:
-            follow = self.unasked and origin == self._state.me
+            follow = origin in self.routes.origins_for(peer, (origin,))
+            before = peer.cursors.get(origin)
+            if before is not None and before.last is not None:
+                last = max(last, before.last)
             peer.replace_cursor(origin, Cursor(next=need.first, last=None if follow else last))
             self.push(peer, now)
 
     def follow(self, peer: Peer) -> None:
-        """Send a peer our own updates from now on, from where its STATUS shows that it stands."""
-        if not self.unasked:
-            return
+        """Send a peer from now on what the routes say, from where its STATUS shows that it stands."""
+        frontier = self._state.frontier
+        wanted = self.routes.origins_for(peer, frontier)
+        for origin, cursor in list(peer.cursors.items()):
+            if cursor.last is None and origin not in wanted:
+                peer.drop_cursor(origin)
+        for origin in wanted:
+            known = peer.cursors.get(origin)
+            after = min(peer.has(origin), frontier.sequence(origin))
+            if known is None:
+                if origin == self._state.me or self._state.log.trimmed_to(origin) <= after:
+                    peer.replace_cursor(origin, Cursor(next=after + 1, last=None))
+            elif known.last is not None:
+                known.last = None
+            elif known.parked and after >= known.parked:
+                known.next = after + 1
+                peer.resume(known)
+            elif self.routes.relays and not known.parked:
+                known.next = max(known.next, after + 1)
+
+    def follow_all(self, peers: Iterable[Peer], now: float) -> None:
+        """Do so for all peers: the view or the links are others than before."""
+        if self.routes.relays:
+            for peer in peers:
+                if peer.status is not None:
+                    self.follow(peer)
+                    self.push(peer, now)
+
+    def pass_on(self, origin: Origin, peers: Iterable[Peer], now: float) -> None:
+        """Send an update that was just applied to those who get it from this node."""
+        if self.routes.relays:
+            for peer in peers:
+                if origin in peer.cursors:
+                    self.push(peer, now)
+
+    def bring_up(self, peer: Peer, now: float) -> None:
+        """Send a peer now what it lacks of our own updates, though another node relays these to it."""
         me = self._state.me
-        own = peer.cursors.get(me)
-        if own is None:
-            peer.replace_cursor(me, Cursor(next=peer.has(me) + 1, last=None))
-        elif own.parked and peer.has(me) >= own.parked:
-            own.next = peer.has(me) + 1
-            peer.resume(own)
+        has, last = max(peer.has(me), peer.own_sent), self._state.frontier.sequence(me)
+        if me not in peer.cursors and self._state.log.trimmed_to(me) <= has < last:
+            peer.replace_cursor(me, Cursor(next=has + 1, last=last))
+            self.push(peer, now)
 
     def push(self, peer: Peer, now: float) -> None:
         """Send along every cursor while there is credit, then of the snapshot; of very many small frames some
@@ -143,8 +219,7 @@ class LogSender:
                     else:
                         del peer.cursors[origin]
                     break
-                self._outbound.send(peer, frame)
-                cursor.next += 1
+                self._send(peer, origin, cursor, frame)
                 left -= 1
             else:
                 if cursor.last is not None and cursor.next > cursor.last:
@@ -153,6 +228,12 @@ class LogSender:
             left -= self._feed(peer, now, most=left)
         if left <= 0 and peer.credit > 0:
             self._outbound.order_turn()
+
+    def _send(self, peer: Peer, origin: Origin, cursor: Cursor, frame: bytes) -> None:
+        self._outbound.send(peer, frame)
+        if origin == self._state.me:
+            peer.own_sent = cursor.next
+        cursor.next += 1
 
     def _frame(self, origin: Origin, cursor: Cursor) -> bytes | None:
         """Return the next frame; None if it is not here. The first is looked at: a peer that refused it

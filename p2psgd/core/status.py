@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
-from p2psgd.core.peer import Peer
+from p2psgd.core.peer import Peer, StatusTables
 from p2psgd.core.readiness import lacks_trimmed
 from p2psgd.core.send import Outbound
 from p2psgd.core.state import State
@@ -26,19 +26,15 @@ from p2psgd.wire.messages import (
 )
 
 
-def pack_status(
+def tables_of(
     state: State,
     peers: Mapping[Origin, Peer],
     view: View,
     saved: Mapping[Origin, int],
     *,
-    evict_requests: Iterable[int],
-    ready: bool,
-    loss: float | None,
     heard_since: float,
-    ring: bytes = b"",
-) -> bytes:
-    """Return the STATUS frame. It does not vouch for peers that were silent since `heard_since`."""
+) -> StatusTables:
+    """Return the tables of a STATUS. They do not vouch for peers that were silent since `heard_since`."""
     heard = [peer for peer in peers.values() if peer.status is not None and peer.last_seen >= heard_since]
     told, confirmed = [], {}
     for peer in sorted(heard, key=lambda peer: peer.origin):  # of a node that is there twice its newest life
@@ -46,7 +42,7 @@ def pack_status(
         confirmed[peer.origin.node] = ConfirmedRow(*peer.origin, peer.view if vouched else 0)
         if vouched and peer.status is not None:
             told.append(peer.status)
-    rows = []
+    rows = {}
     for origin, (sequence, digest, steps) in state.frontier.items():
         least = sequence
         for status in told:
@@ -54,23 +50,42 @@ def pack_status(
             has = 0 if row is None else row.sequence
             least = min(least, has)
         trimmed_to, durable = state.log.trimmed_to(origin), min(sequence, saved.get(origin, 0))
-        rows.append(FrontierRow(*origin, sequence, digest, trimmed_to, durable, least, steps))
+        rows[origin] = FrontierRow(*origin, sequence, digest, trimmed_to, durable, least, steps)
+    return StatusTables(rows, confirmed)
+
+
+def pack_status(
+    tables: StatusTables,
+    view: View,
+    *,
+    evict_requests: Iterable[int],
+    ready: bool,
+    loss: float | None,
+    whole: bool = True,
+    steps: int = 0,
+    ring: bytes = b"",
+) -> bytes:
+    """Return the STATUS frame."""
     return pack_message(
         Status(
-            frontier=pack_frontier(rows),
+            frontier=pack_frontier(list(tables.rows.values())),
             view=view.number,
             cluster_id=view.cluster_id,
             ready=ready,
-            confirmed=pack_confirmed(list(confirmed.values())),
+            confirmed=pack_confirmed(list(tables.confirmed.values())),
+            whole=whole,
             evict_requests=pack_nodes(evict_requests),
             loss=pack_loss(loss),
+            steps=steps,
             ring=ring,
         )
     )
 
 
 class StatusSender:
-    """Sends STATUS; every peer gets the same one as long as nothing has changed."""
+    """Sends STATUS; every peer gets the same as long as nothing has changed. In mode `owners`, whose nodes
+    may be many and few of them owners, each gets the rows that it was not sent before.
+    """
 
     def __init__(
         self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
@@ -78,20 +93,24 @@ class StatusSender:
         """Use `saved`, the frontier of this node's latest checkpoint."""
         self.loss: float | None = None  # of this node's trainer
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
+        self.covered_steps: Callable[[], int] | None = None  # of the trainer, in mode `owners`
         self._cluster = cluster
         self._state = state
         self._node = node
         self._saved = saved
         self._out = out
-        self._said: tuple[object, ...] | None = None  # when the frame was last packed,
-        self._frame = b""  # and the frame
+        self._said: tuple[object, ...] | None = None  # when the tables were last made,
+        self._tables = StatusTables({}, {})  # and the tables,
+        self._frames: dict[StatusTables | None, bytes] = {}  # and frames, by what a peer was sent before
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
         """Send a STATUS if there is credit, or `always`; else it goes out before all else once there is."""
         if peer.credit <= 0 and not always:
             peer.status_due = min(peer.status_due, now)
             return
-        self._out.send(peer, self._pack(now))
+        self._out.send(peer, self._pack(peer.told, now))
+        if self.covered_steps is not None:
+            peer.told = self._tables
         peer.status_due = now + self._cluster.timing.status_s
         peer.applied_bytes = peer.applied_updates = 0
 
@@ -100,20 +119,31 @@ class StatusSender:
         for peer in self._cluster.peers.values():
             self.send(peer, now, always=always)
 
-    def _pack(self, now: float) -> bytes:
+    def _pack(self, before: StatusTables | None, now: float) -> bytes:
+        """Return the frame for a peer that was sent `before`; None: it is to have all."""
         ring = self.standing()
         said = self._state.frontier.version, self._cluster.membership.view.number, self._node.ready, ring, now
         if said != self._said:
             self._said = said
-            self._frame = pack_status(
+            self._frames.clear()
+            self._tables = tables_of(
                 self._state,
                 self._cluster.peers,
                 self._cluster.membership.view,
                 self._saved,
+                heard_since=now - self._cluster.timing.failure_timeout_s,
+            )
+        frame = self._frames.get(before)
+        if frame is None:
+            news = None if before is None else self._tables.since(before)
+            frame = self._frames[before] = pack_status(
+                self._tables if news is None else news,
+                self._cluster.membership.view,
                 evict_requests=self._cluster.membership.evict_requests if self._node.ready else (),
                 ready=self._node.ready,
                 loss=self.loss,
-                heard_since=now - self._cluster.timing.failure_timeout_s,
+                whole=news is None,
+                steps=self.covered_steps() if self.covered_steps is not None else 0,
                 ring=ring,
             )
-        return self._frame
+        return frame

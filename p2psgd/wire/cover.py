@@ -13,7 +13,8 @@ from p2psgd.wire.reject import PeerError, RejectCode
 
 NUMBER_MAX: Final = 2**63 - 1  # of a contribution
 NEW: Final = -1  # the place of a contributor that no update has named before
-NUMBERS_MAX: Final = 1 + 4 * ORIGINS_MAX  # in the array of a cover: its base, and new contributors
+EVERY: Final = -2  # the place of a first row that is of all others with a place, but for those that follow
+NUMBERS_MAX: Final = 3 + 4 * ORIGINS_MAX  # in the array of a cover: its base, such a row, new contributors
 NO_COVER_BYTES: Final = 8  # of an owner's update without rows, at most
 _LENGTH: Final = struct.Struct("<H")
 _OWNER: Final = struct.Struct("<QQ")
@@ -25,7 +26,8 @@ class CoverRow(NamedTuple):
     owner's updates before took.
 
     `place`: the contributor's among those that the owner's updates have named, in that order, from 0. For one
-    that none has named it is NEW, and `node` and `incarnation` name it.
+    that none has named it is NEW, and `node` and `incarnation` name it. EVERY, in the first row alone: all of
+    them that have no row of their own.
     """
 
     place: int
@@ -85,12 +87,15 @@ def _unpack_numbers(packed: memoryview) -> list[int]:
 
 
 def _check_rows(rows: list[CoverRow]) -> None:
+    every = bool(rows) and rows[0].place == EVERY
     last = -1
-    for row in rows:
-        ascends = row.place > last or (row.place == NEW and row.node > 0 and row.incarnation >= 0)
-        if not ascends or not 0 < row.more <= NUMBER_MAX or row.place >= ORIGINS_MAX:
+    for number, row in enumerate(rows):
+        is_new = row.place == NEW and row.node > 0 and row.incarnation >= 0
+        ascends = row.place > last or is_new or (row.place == EVERY and number == 0)
+        least = 0 if every and row.place >= 0 else 1
+        if not ascends or not least <= row.more <= NUMBER_MAX or row.place >= ORIGINS_MAX:
             raise _refusal(f"a row of it cannot be: {tuple(row)}")
-        last = ORIGINS_MAX if row.place == NEW else row.place  # new ones come last
+        last = ORIGINS_MAX if row.place == NEW else max(row.place, -1)  # new ones come last
 
 
 def pack_table(owner: tuple[int, int], numbers: Iterable[tuple[tuple[int, int], int]]) -> bytes:

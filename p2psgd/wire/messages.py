@@ -410,9 +410,10 @@ class Status(Message):
 
     `frontier` is a packed table of `FrontierRow`s; `view` is the number of the latest view it knows (0:
     none), `cluster_id` the one of the run's first view; `ready`: it is a member whose replica is complete;
-    `confirmed` is a packed table of `ConfirmedRow`s; `evict_requests` lists the members that a READY sender
-    wants out of that view; `loss` is that of the sender's trainer, as `pack_loss` gives it, for people;
-    `ring` is a packed `RingState`, empty in asynchronous mode.
+    `confirmed` is a packed table of `ConfirmedRow`s; `whole`: rows that are not in these two tables do not
+    exist, else they are as in the STATUS before; `evict_requests` lists the members that a READY sender wants
+    out of that view; `loss` is that of the sender's trainer, as `pack_loss` gives it, for people, and `steps`
+    its count of mini-batches, in mode `owners`; `ring` is a packed `RingState`, empty without a ring.
     """
 
     frontier: Frontier
@@ -420,8 +421,10 @@ class Status(Message):
     cluster_id: U64
     ready: Annotated[bool, Field(strict=True)]
     confirmed: Confirmed
+    whole: Annotated[bool, Field(strict=True)]
     evict_requests: Nodes
     loss: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    steps: U64
     ring: Annotated[bytes, Field(strict=True, max_length=STATE_BYTES)]
 
 

@@ -106,8 +106,8 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
             Edit(
                 receive,
                 "Receiver.status",
-                "status.confirmed if peer.origin in view else []",
-                "status.confirmed",
+                "list(confirming.values()) if peer.origin in view else []",
+                "list(confirming.values())",
             ),
         ),
         test_barring.test_of_others_only_members_are_believed,
@@ -166,7 +166,7 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
         test_unbacked_views.test_no_pattern_of_claims_holds_up_changes_for_longer,
     ),
     "removed-origin-waited-for": (
-        (Edit(receive, "Receiver._expected_from_origin", "direct.barred", "False"),),
+        (Edit(receive, "Receiver._expected_unasked", "peer.barred", "False"),),
         test_barring.test_its_updates_are_asked_for_of_others_while_it_is_linked,
     ),
     "claims-of-any-number": (

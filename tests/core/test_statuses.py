@@ -7,7 +7,7 @@ import pytest
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer
 from p2psgd.core.state import State
-from p2psgd.core.status import pack_status
+from p2psgd.core.status import pack_status, tables_of
 from p2psgd.core.update_log import UpdateLog
 from p2psgd.core.view import View
 from p2psgd.wire.frames import PREFIX, FrameType
@@ -45,16 +45,8 @@ def linked(origin: Origin, *rows: FrontierRow, view: int = 4, last_seen: float =
 
 
 def read(state: State, *peers: Peer, saved: int = 0, ready: bool = True) -> Status:
-    frame = pack_status(
-        state,
-        {peer.origin: peer for peer in peers},
-        VIEW,
-        {A: saved},
-        evict_requests=(),
-        ready=ready,
-        loss=2.5,
-        heard_since=45.0,
-    )
+    tables = tables_of(state, {peer.origin: peer for peer in peers}, VIEW, {A: saved}, heard_since=45.0)
+    frame = pack_status(tables, VIEW, evict_requests=(), ready=ready, loss=2.5)
     message = parse_message(FrameType.STATUS, frame[PREFIX.size :])
     assert isinstance(message, Status)
     return message

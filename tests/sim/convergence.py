@@ -314,8 +314,14 @@ class Convergence:
 
     def _check_end(self) -> None:
         world = self._world
+        account = world.inspector.account
+        if account is not None:  # until all have heard that all are in this view
+            world.clock.run_until(world.clock.now + world.scenario.failure_timeout_s)
+            self._wait(self._apart)
         core = self._core()
         check_converged(core)
+        if account is not None:
+            account.check_routes(core)
         for daemon in world.daemons.values():
             world.inspector.check_whole(daemon)
         world.inspector.check_pairs()

@@ -138,9 +138,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "lively-origin-relied-on": (
-        Edit(
-            receive, "Receiver._expected_from_origin", "now - direct.last_progress", "now - direct.last_seen"
-        ),
+        Edit(receive, "Receiver._expected_unasked", "now - peer.last_progress", "now - peer.last_seen"),
     ),
     # trimming
     "trimmed-early": (
@@ -187,7 +185,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "bridged-more-than-all-have": (
         Edit(
             status,
-            "pack_status",
+            "tables_of",
             "least = min(least, has)",
             "pass",
         ),

@@ -129,8 +129,10 @@ def status(**changes: Any) -> Fields:
         "cluster_id": 0,
         "ready": False,
         "confirmed": rows(),
+        "whole": True,
         "evict_requests": rows(),
         "loss": 0,
+        "steps": 0,
         "ring": b"",
     }
     return {**fields, **changes}

@@ -18,10 +18,11 @@ U64_MAX: Final = 2**64 - 1
 NUMBER_MAX: Final = 2**63 - 1
 P_MAX: Final = 2**31
 NEW: Final = -1
+EVERY: Final = -2
 
 Row = tuple[
     int, ...
-]  # of a cover: place, more; or -1, more, node, incarnation. Of a table: node, incarnation, last
+]  # of a cover: place or -2, more; or -1, more, node, incarnation. Of a table: node, incarnation, last
 Refused = tuple[str, str, str, int, bytes]  # name, type, code, weights, body
 
 
@@ -89,6 +90,7 @@ HEADER: Final = {
 LARGEST: Final = dict.fromkeys(HEADER, U64_MAX) | {"magnitude": 2**20}
 WORDS: Final = [17 << 1, 29 << 1]
 ROWS: Final[list[Row]] = [(0, 2), (3, 1), (NEW, 5, 0xA1, 1000)]
+MOST: Final[list[Row]] = [(EVERY, 1), (0, 2), (3, 0), (NEW, 5, 0xA1, 1000)]
 MANY: Final[list[Row]] = [(NEW, NUMBER_MAX, U64_MAX - each, U64_MAX) for each in range(40)]
 
 
@@ -139,6 +141,8 @@ def cases() -> list[Case]:
         contribution("two blocks", 3, 9, [index << 1 for index in range(1000, 60_000, 97)], 100_000),
         update("the worked example", HEADER, [(NEW, 1, 0xA1, 1000)], WORDS, 30),
         update("known and new contributors", HEADER, ROWS, WORDS, 30),
+        update("all contributors but two", HEADER, MOST, WORDS, 30),
+        update("all contributors", HEADER, [(EVERY, 2**63 - 1)], WORDS, 30),
         update("no rows", HEADER, [], WORDS, 30),
         update("the largest numbers", LARGEST, [(1023, NUMBER_MAX)], last, P_MAX),
         update("a range in the dense form", HEADER, [(0, 1)], dense, 30),
@@ -191,7 +195,7 @@ def _refused_covers() -> list[Refused]:
     payload = shifted(WORDS, 17, 30)
     numbers: dict[str, Any] = {
         "no base": [],
-        "4,098 integers": [17, *range(1024), *[1] * 3073],
+        "4,100 integers": [17, *range(1024), *[1] * 3075],
         "a map": {17: 1},
         "an integer": 17,
         "an array in it": [17, [1], 1],
@@ -207,7 +211,10 @@ def _refused_covers() -> list[Refused]:
         "none more": [17, 0, 0],
         "less": [17, 0, -1],
         "2^63 more": [17, 0, NUMBER_MAX + 1],
-        "place -2": [17, -2, 1],
+        "place -3": [17, -3, 1],
+        "none more of all": [17, EVERY, 0],
+        "all in the second row": [17, 0, 1, EVERY, 1],
+        "all twice": [17, EVERY, 1, EVERY, 1],
         "place 1,024": [17, 1024, 1],
         "a place twice": [17, 3, 1, 3, 1],
         "places out of order": [17, 3, 1, 2, 1],

@@ -115,8 +115,10 @@ def status(rows: list[FrontierRow], *, loss: int = 0x7FC00000) -> Status:
         cluster_id=0,
         ready=False,
         confirmed=b"",
+        whole=True,
         evict_requests=b"",
         loss=loss,
+        steps=0,
         ring=b"",
     )
 
@@ -174,8 +176,10 @@ def views() -> dict[str, bytes]:
         cluster_id=cluster_id,
         ready=True,
         confirmed=pack_confirmed([ConfirmedRow(*ANNA, 1)]),
+        whole=True,
         evict_requests=b"",
         loss=0x7FC00000,
+        steps=0,
         ring=b"",
     )
     return {

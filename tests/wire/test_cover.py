@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2psgd.wire.cover import (
+    EVERY,
     NEW,
     NO_COVER_BYTES,
     NUMBER_MAX,
@@ -82,8 +83,8 @@ def test_the_longest_cover_fits() -> None:
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ([], "it is an array of 0 numbers, allowed are 1 to 4097"),
-        ([0] * (NUMBERS_MAX + 1), "it is an array of 4098 numbers, allowed are 1 to 4097"),
+        ([], "it is an array of 0 numbers, allowed are 1 to 4099"),
+        ([0] * (NUMBERS_MAX + 1), "it is an array of 4100 numbers, allowed are 1 to 4099"),
         ({}, "it is not an array of numbers in MessagePack"),
         (7, "it is not an array of numbers in MessagePack"),
         ([0, [1]], "it is not an array of numbers in MessagePack: 1 exceeds max_array_len"),
@@ -102,7 +103,9 @@ def test_the_longest_cover_fits() -> None:
         ([0, 1, 0], r"a row of it cannot be: \(1, 0, 0, 0\)"),
         ([0, 1, -1], r"a row of it cannot be: \(1, -1, 0, 0\)"),
         ([0, 1, NUMBER_MAX + 1], "a row of it cannot be"),
-        ([0, -2, 1], r"a row of it cannot be: \(-2, 1, 0, 0\)"),
+        ([0, EVERY, 0], r"a row of it cannot be: \(-2, 0, 0, 0\)"),
+        ([0, 1, 1, EVERY, 1], r"a row of it cannot be: \(-2, 1, 0, 0\)"),
+        ([0, -3, 1], r"a row of it cannot be: \(-3, 1, 0, 0\)"),
         ([0, ORIGINS_MAX, 1], "a row of it cannot be"),
         ([0, 3, 1, 3, 1], "a row of it cannot be"),
         ([0, 3, 1, 2, 1], "a row of it cannot be"),

@@ -56,7 +56,7 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
     "ring": lambda state: parse_ring_state(state) if state else None,
 }
 LIMITS = {**link_limits(10**6), **HANDSHAKE_LIMITS}
-MEMORY_MAX = 512 * 1024  # bytes that parsing a hostile body may take, beside the body
+MEMORY_MAX = 640 * 1024  # bytes that parsing a hostile body may take, beside the body
 
 
 def parse(frame: bytes) -> Message:

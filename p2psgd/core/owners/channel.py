@@ -23,7 +23,8 @@ class Pending:
     as in ContributionHeader.
 
     `seen`: the node's trainer has these changes in its weights, as it made them. `made`: when they came into
-    being, in seconds of the replica's clock, and `steps` how many the trainer had made. `redealt`: others
+    being, in seconds of the replica's clock, and `steps` how many the trainer had made. `after`: the update
+    of this node without which nobody may have it, since that covers where it came from. `redealt`: others
     were given these changes instead. `round`: in rounds, the one that it ends for its owner; 0 if none.
     """
 
@@ -34,6 +35,7 @@ class Pending:
     steps: int
     made: float
     rate: float = 0.0
+    after: int = 0
     number: int = 0
     body: bytes = b""  # of its CONTRIBUTION frame; empty on the channel to this node itself
     redealt: bool = False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from p2psgd.core.frontier import Origin
-from p2psgd.wire.cover import NEW, NUMBER_MAX, CoverRow, pack_table, parse_table
+from p2psgd.wire.cover import EVERY, NEW, NUMBER_MAX, CoverRow, pack_table, parse_table
 from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.reject import PeerError, RejectCode
 
@@ -45,12 +46,14 @@ class Covers:
         """Return the last number of each contributor that the updates of `owner` take into account."""
         return self._numbers.get(owner, {})
 
-    def check(self, owner: Origin, rows: Iterable[CoverRow]) -> None:
+    def check(self, owner: Origin, rows: Sequence[CoverRow]) -> None:
         """Raise PeerError if the next update of `owner` cannot have these rows."""
         numbers, places = self._numbers.get(owner, {}), self._places.get(owner, [])
         new = set()
         for row in rows:
-            if row.place == NEW:
+            if row.place == EVERY:
+                known, before = not places, max(numbers.values(), default=0)
+            elif row.place == NEW:
                 contributor, before = Origin(row.node, row.incarnation), 0
                 known = contributor in numbers or contributor in new
                 new.add(contributor)
@@ -61,15 +64,18 @@ class Covers:
                 words = f"an update of owner {owner.node:016x} covers what it cannot: {tuple(row)}"
                 raise PeerError(RejectCode.COVER, words)
 
-    def note(self, owner: Origin, rows: Iterable[CoverRow]) -> None:
+    def note(self, owner: Origin, rows: Sequence[CoverRow]) -> None:
         """Note the rows of an update that is applied, and that `check` has passed."""
         numbers, places = self._numbers.setdefault(owner, {}), self._places.setdefault(owner, [])
+        every = rows[0].more if rows and rows[0].place == EVERY else 0
+        for contributor in numbers if every else ():
+            numbers[contributor] += every
         for row in rows:
             if row.place == NEW:
                 places.append(Origin(row.node, row.incarnation))
                 numbers[places[-1]] = row.more
-            else:
-                numbers[places[row.place]] += row.more
+            elif row.place != EVERY:
+                numbers[places[row.place]] += row.more - every
 
     def rows(self, owner: Origin, reached: Mapping[Origin, int]) -> tuple[CoverRow, ...]:
         """Return the rows with which the next update of `owner` says that it has taken the contributions up
@@ -77,7 +83,19 @@ class Covers:
         """
         numbers, places = self._numbers.get(owner, {}), self._places.get(owner, [])
         place = {contributor: place for place, contributor in enumerate(places)}
-        known = sorted(place[each] for each in reached if each in place)
-        rows = [CoverRow(each, reached[places[each]] - numbers[places[each]]) for each in known]
-        rows += [CoverRow(NEW, number, *new) for new, number in sorted(reached.items()) if new not in place]
-        return tuple(row for row in rows if row.more)
+        more = {place[each]: number - numbers[each] for each, number in reached.items() if each in place}
+        known = [CoverRow(each, more[each]) for each in sorted(more) if more[each]]
+        new = [CoverRow(NEW, number, *each) for each, number in sorted(reached.items()) if each not in place]
+        return (*shortened(known, len(places)), *new)
+
+
+def shortened(rows: list[CoverRow], places: int) -> list[CoverRow]:
+    """Return the rows of contributors that have places, one of all in place of most if that is shorter: where
+    nodes are equally fast, an update takes one more contribution of each into account.
+    """
+    if not rows:
+        return rows
+    (every, _), *_ = Counter(row.more for row in rows).most_common(1)
+    more = {row.place: row.more for row in rows}
+    others = [CoverRow(place, more.get(place, 0)) for place in range(places) if more.get(place, 0) != every]
+    return [CoverRow(EVERY, every), *others] if len(others) + 1 < len(rows) else rows

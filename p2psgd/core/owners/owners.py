@@ -38,11 +38,11 @@ from p2psgd.core.owners.aggregator import Aggregator, Update
 from p2psgd.core.owners.barrier import Barrier
 from p2psgd.core.owners.channel import Channel, Pending
 from p2psgd.core.owners.custody import Custody
-from p2psgd.core.owners.ranges import Range, cut, ranges_of
+from p2psgd.core.owners.ranges import Range, cut, owner_count, ranges_of
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.receive import Applier
 from p2psgd.core.retention import STALL, Retention
-from p2psgd.core.send import Outbound
+from p2psgd.core.send import LogSender, Outbound
 from p2psgd.core.state import U64_MODULUS, State
 from p2psgd.core.status import StatusSender
 from p2psgd.wire import codec
@@ -65,7 +65,7 @@ PENDING_BYTES_MAX: Final = 64 * 1024**2  # or so many bytes to all of them
 REDEALT_BYTES_MAX: Final = 16 * 1024**2  # given to others, and not yet known to count twice
 GONE_S: Final = 0.5  # without a link an owner is given nothing more
 PUBLISH_MIN_S: Final = 0.002  # between two publications, however much comes
-PUBLISH_S: Final = 0.05  # what comes later than this after the last one is published at once
+PUBLISH_S: Final = 0.5  # what comes later than this after the last one is published at once
 
 
 class Owners:
@@ -80,6 +80,7 @@ class Owners:
         applier: Applier,
         retention: Retention,
         status_sender: StatusSender,
+        log_sender: LogSender,
         out: Outbound,
         published: Callable[[int, float], None],
         restored: Iterable[bytes],
@@ -113,6 +114,7 @@ class Owners:
         self._applier = applier
         self._retention = retention
         self._status_sender = status_sender
+        self._log_sender = log_sender
         self._out = out
         self._published = published
         self._opened = False  # the trainer may contribute to the next round,
@@ -122,7 +124,8 @@ class Owners:
         self._due: set[Origin] = set()  # contributors whose numbers the next update covers
         self._view = cluster.membership.view
         self._members: tuple[Origin, ...] = ()
-        self._usable: list[int] | None = None  # places of the members that can be given something
+        self._owners: tuple[Origin, ...] = ()  # the first of them
+        self._usable: list[int] | None = None  # places of the owners that can be given something
         self._range: Range = (0, 0)  # which is this node's then
         self._left = False
         self._gone_since: dict[Origin, float] = {}  # members that cannot be given anything
@@ -154,7 +157,7 @@ class Owners:
     @property
     def owners(self) -> int:
         """Return the number of owners."""
-        return len(self._members)
+        return len(self._owners)
 
     def _uncovered(self) -> Iterator[tuple[Channel, Pending]]:
         """Yield the contributions of this node that no update covers, but for those given to others."""
@@ -213,18 +216,26 @@ class Owners:
 
     def _take_off(self, each: Pending) -> None:
         """Take a contribution off the trainer's weights, if it is in them: an update holds it, or nothing."""
-        if not each.seen:
-            return
-        each.seen = False
-        self._see(each, sign=-1)
-        base, payload = encode_words(each.words ^ np.uint32(1), self._state.spec.weights)
+        if each.seen:
+            each.seen = False
+            self._see(each, sign=-1)
+            self._deliver(self.me, self._steps, each.magnitude, each.words ^ np.uint32(1))
+
+    def hear_steps(self, peer: Peer, steps: int) -> None:
+        """Note the steps that a peer's STATUS tells, and tell them to the trainer."""
+        if self._state.frontier.note_steps(peer.origin.node, steps):
+            self._deliver(peer.origin, steps, 1, np.empty(0, np.uint32))
+
+    def _deliver(self, origin: Origin, steps: int, magnitude: int, words: NDArray[np.uint32]) -> None:
+        """Give the trainer what no update holds, in the form of one."""
+        base, payload = encode_words(words, self._state.spec.weights) if len(words) else (0, b"")
         header = UpdateHeader(
-            *self._cluster.me,
+            *origin,
             sequence=1,
             digest=0,
-            steps=self._steps,
-            magnitude=each.magnitude,
-            count=len(each.words),
+            steps=steps,
+            magnitude=magnitude,
+            count=len(words),
             base=base,
             cover=(),
         )
@@ -279,7 +290,7 @@ class Owners:
         self._opened, self._given, self._given_at = False, self.round + 1, now
         self._steps = max(self._steps, made.steps)
         shares: dict[Origin, list[Pending]] = {
-            each: [] for each in self._members if self._is_usable(each, now)
+            each: [] for each in self._owners if self._is_usable(each, now)
         }
         for update in made.updates:
             whole = self._pending(update, now)
@@ -289,7 +300,7 @@ class Owners:
             parts = share or [self._nothing(now)]
             parts[-1].round = self._given
             for part in parts:
-                self._append(owner, part)
+                self._append(owner, part, now)
         barrier.end(self.me, self._given)
         self._contributors.add(self.me)
         if first:
@@ -310,12 +321,12 @@ class Owners:
         barrier = self.barrier
         if barrier is None or not (barrier.active and self._given):
             return
-        for owner in self._members:
+        for owner in self._owners:
             channel = self.channels.get(owner)
             if (channel is None or channel.round < self._given) and self._is_usable(owner, now):
                 part = self._nothing(now)
                 part.round = self._given
-                self._append(owner, part)
+                self._append(owner, part, now)
 
     def _open_round(self, now: float) -> None:
         """Let the trainer contribute to the next round once all updates of the last one are here, and there
@@ -339,12 +350,12 @@ class Owners:
         None is waited for that is gone: what it does not cover others were given, for the next round.
         """
         if self._awaited is None or not self._awaits(self._awaited, now):
-            self._awaited = next((each for each in self._members if self._awaits(each, now)), None)
+            self._awaited = next((each for each in self._owners if self._awaits(each, now)), None)
         return self._awaited
 
     def _awaits(self, owner: Origin, now: float) -> bool:
         channel = self.channels.get(owner)
-        if channel is None or channel.round < self._given or owner not in self._members:
+        if channel is None or channel.round < self._given or owner not in self._owners:
             return False
         complete = self._state.frontier.steps_of(owner) >= self._given and channel.ends_round
         return not complete and self._is_usable(owner, now)
@@ -377,14 +388,14 @@ class Owners:
 
     def _contribute(self, whole: Pending, now: float) -> None:
         for owner, part in self._cut(whole, now):
-            self._append(owner, part)
+            self._append(owner, part, now)
 
     def _cut(self, whole: Pending, now: float) -> Iterator[tuple[Origin, Pending]]:
-        for place, words in enumerate(cut(whole.words, len(self._members), self._state.spec.weights)):
+        for place, words in enumerate(cut(whole.words, len(self._owners), self._state.spec.weights)):
             if len(words):
                 yield self._recipient(place, now), whole.part(words)
 
-    def _append(self, owner: Origin, part: Pending) -> None:
+    def _append(self, owner: Origin, part: Pending, now: float) -> None:
         channel = self.channels.setdefault(owner, Channel(owner))
         if owner == self._cluster.me:
             self.aggregator.add(part.words, part.magnitude, part.rate)
@@ -399,26 +410,28 @@ class Owners:
             self._see(part, sign=1)
         peer = self._cluster.peers.get(owner)
         if peer is not None:
-            self.push(peer)
+            self.push(peer, now)
 
     def _contribute_all(self, updates: Iterable[Update], now: float) -> None:
-        most = codec.indices_max(self._state.spec.weights)
+        """Contribute what this node has added up; its updates so far cover where that came from."""
+        most, after = codec.indices_max(self._state.spec.weights), self._state.frontier.sequence(self.me)
         for magnitude, words in updates:
             for begin in range(0, len(words), most):
                 part = words[begin : begin + most]
-                self._contribute(Pending(part, magnitude, seen=False, steps=self._steps, made=now), now)
+                each = Pending(part, magnitude, seen=False, steps=self._steps, made=now, after=after)
+                self._contribute(each, now)
 
     def _recipient(self, place: int, now: float) -> Origin:
-        """Return who is given what belongs to the member at this place: itself, or who owns it while that is
+        """Return who is given what belongs to the owner at this place: itself, or who owns it while that is
         gone.
         """
         usable = self._usable_places(now)
         if not usable:
             return self._cluster.me
-        return self._members[usable[min(bisect_left(usable, place), len(usable) - 1)]]
+        return self._owners[usable[min(bisect_left(usable, place), len(usable) - 1)]]
 
     def _usable_places(self, now: float) -> list[int]:
-        return [place for place, member in enumerate(self._members) if self._is_usable(member, now)]
+        return [place for place, owner in enumerate(self._owners) if self._is_usable(owner, now)]
 
     def _is_usable(self, member: Origin, now: float) -> bool:
         since, patience_s = self._gone_since.get(member), self._cluster.timing.failure_timeout_s
@@ -426,29 +439,31 @@ class Owners:
             patience_s = min(GONE_S, patience_s)
         return since is None or now - since < patience_s
 
-    def push(self, peer: Peer) -> None:
+    def push(self, peer: Peer, now: float) -> None:
         """Send the owner what it has not been sent on this link, while there is credit."""
         channel = self.channels.get(peer.origin)
-        if channel is None or peer.status is None or peer.barred or self._lacks_updates(peer):
+        if channel is None or peer.status is None or peer.barred:
             return
         for each in channel.unsent():
-            if peer.credit <= 0:
+            if peer.credit <= 0 or self._lacks_update(peer, each.after, now):
                 break
             self._out.send(peer, pack_frame(FrameType.CONTRIBUTION, each.body))
 
-    def _lacks_updates(self, peer: Peer) -> bool:
-        """Return whether updates of this node are still to be sent: an owner must not have what this node had
-        added up without the update that covers where that came from.
+    def _lacks_update(self, peer: Peer, after: int, now: float) -> bool:
+        """Return whether the update `after` of this node is still to be sent, and send it if another node
+        relays it: an owner must not have what this node had added up without the update that covers where
+        that came from.
         """
-        cursor = peer.cursors.get(self.me)
-        return cursor is not None and cursor.next <= self._state.frontier.sequence(self.me)
+        if max(peer.has(self.me), peer.own_sent) < after:
+            self._log_sender.bring_up(peer, now)
+        return max(peer.has(self.me), peer.own_sent) < after
 
-    def link(self, peer: Peer) -> None:
+    def link(self, peer: Peer, now: float) -> None:
         """Send an owner again what its updates do not cover, on a new link."""
         channel = self.channels.get(peer.origin)
         if channel is not None:
             channel.resend()
-            self.push(peer)
+            self.push(peer, now)
 
     def covered(self, owner: Origin, now: float) -> None:
         """Note what an owner's update that was just applied covers."""
@@ -529,8 +544,9 @@ class Owners:
             self._cover(own, own.last, now)
         cover = self._state.covers.rows(self.me, {origin: self.received[origin] for origin in self._due})
         self._due.clear()
-        steps = self._covered_steps(now)
-        if updates or cover or steps > self._told_steps:
+        steps = self._published_steps(now)
+        owns = self._range[0] < self._range[1]  # of others STATUS has the steps, and updates would be many
+        if updates or cover or (owns and steps > self._told_steps):
             most = codec.indices_max(self._state.spec.weights)
             parts = [
                 (magnitude, words[start : start + most])
@@ -549,20 +565,26 @@ class Owners:
         """Contribute gradients for other ranges to their owners, which alone can make changes of them."""
         misplaced, self.aggregator.misplaced = self.aggregator.misplaced, []
         for words, magnitude, rate in misplaced:
-            each = Pending(words, magnitude, rate=rate, seen=False, steps=self._steps, made=now)
+            after = self._state.frontier.sequence(self.me)
+            each = Pending(words, magnitude, rate=rate, seen=False, steps=self._steps, made=now, after=after)
             self._contribute(each, now)
 
-    def _covered_steps(self, now: float) -> int:
+    def _published_steps(self, now: float) -> int:
+        """Return the steps that the next updates tell: in rounds the last one that all contributed to."""
+        if self.barrier is None:
+            return self.covered_steps()
+        self.barrier.publish(self.barrier.complete(now), now)
+        return self.barrier.published
+
+    def covered_steps(self) -> int:
         """Return up to where updates cover what the trainer has made: others count a step when they have
-        it. In rounds, the last round that all have contributed to.
+        it.
         """
-        if self.barrier is not None:
-            self.barrier.publish(self.barrier.complete(now), now)
-            return self.barrier.published
         waiting = (
             each.steps - 1 for channel, each in self._uncovered() if each.seen and channel.owner != self.me
         )
-        return max(self._told_steps, min(waiting, default=self._steps))
+        covered = min(waiting, default=self._steps)
+        return covered if self.barrier is not None else max(self._told_steps, covered)
 
     def _publish(self, magnitude: int, words: NDArray[np.uint32], cover: tuple[CoverRow, ...]) -> None:
         state, me = self._state, self._cluster.me
@@ -599,7 +621,7 @@ class Owners:
         for owner in self.channels:
             peer = self._cluster.peers.get(owner)
             if peer is not None:
-                self.push(peer)
+                self.push(peer, now)
         if self.barrier is None:
             self.publish(now)
         self._publish_if_due(now)
@@ -639,6 +661,7 @@ class Owners:
             for member in self._members
             if member in self._gone_since or (apart and member not in before)
         }
+        self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
         self._follow_members(now)
         self._usable = None
         self._follow_owners(now)
@@ -654,8 +677,8 @@ class Owners:
         if usable == self._usable:
             return
         self._usable = usable
-        ranges = ranges_of(usable, len(self._members), self._state.spec.weights)
-        owners = {self._members[place]: each for place, each in zip(usable, ranges, strict=True)}
+        ranges = ranges_of(usable, len(self._owners), self._state.spec.weights)
+        owners = {self._owners[place]: each for place, each in zip(usable, ranges, strict=True)}
         if self.custody is not None:
             self.custody.enter(owners, now)
         self._range = owners.get(self._cluster.me, (0, 0))

@@ -1,34 +1,47 @@
-"""The range of the weights that each member of a view owns."""
+"""The owners among the members of a view, and the range of the weights that each of them owns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import isqrt
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Range = tuple[int, int]
 
+# Each owner costs each node the headers of a contribution and of an update, and relieves the others of what
+# comes in. So few own a small net: eight, and in large runs about as many as make both equal. In a large net
+# headers are little beside a range of so many weights, and all own. docs/decisions/owners.md has the figures.
+OWNERS_MIN: Final = 8
+RANGE_WEIGHTS: Final = 2**17
 
-def range_of(place: int, members: int, weights: int) -> Range:
-    """Return the first weight, and the one after the last, of the member at this place of the view."""
-    return weights * place // members, weights * (place + 1) // members
+
+def owner_count(members: int, weights: int) -> int:
+    """Return how many of so many members own weights: those with the lowest node ids."""
+    return min(members, max(OWNERS_MIN, isqrt(members), weights // RANGE_WEIGHTS))
 
 
-def ranges_of(usable: Sequence[int], members: int, weights: int) -> list[Range]:
-    """Return the ranges that the members at these places own, ascending, while the others are gone: a range
+def range_of(place: int, owners: int, weights: int) -> Range:
+    """Return the first weight, and the one after the last, of the owner at this place of the view."""
+    return weights * place // owners, weights * (place + 1) // owners
+
+
+def ranges_of(usable: Sequence[int], owners: int, weights: int) -> list[Range]:
+    """Return the ranges that the owners at these places have, ascending, while the others are gone: a range
     goes to the next one, and to the last one what comes after it.
     """
-    ends = [range_of(place, members, weights)[1] for place in usable]
+    ends = [range_of(place, owners, weights)[1] for place in usable]
     if ends:
         ends[-1] = weights
     return list(pairwise([0, *ends]))
 
 
-def cut(words: NDArray[np.uint32], members: int, weights: int) -> list[NDArray[np.uint32]]:
-    """Return the words of each member's range, in their order: views of `words` uint32 (n,), sorted."""
-    ends = [range_of(place, members, weights)[1] << 1 for place in range(members - 1)]
+def cut(words: NDArray[np.uint32], owners: int, weights: int) -> list[NDArray[np.uint32]]:
+    """Return the words of each owner's range, in their order: views of `words` uint32 (n,), sorted."""
+    ends = [range_of(place, owners, weights)[1] << 1 for place in range(owners - 1)]
     return np.split(words, np.searchsorted(words, np.array(ends, np.uint64)))
 
 

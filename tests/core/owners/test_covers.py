@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ OWNER, OTHER = Origin(1, 10), Origin(2, 10)
 ANN, BEN, CID = Origin(3, 10), Origin(4, 10), Origin(3, 11)  # Cid is Ann's next incarnation
 
 
-def noted(*updates: Iterable[CoverRow]) -> Covers:
+def noted(*updates: Sequence[CoverRow]) -> Covers:
     """Return the covers as they are after these updates of OWNER."""
     covers = Covers()
     for rows in updates:

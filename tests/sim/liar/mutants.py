@@ -18,7 +18,10 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "strangers-vouch-for-others": (
         Edit(
-            receive, "Receiver.status", "status.confirmed if peer.origin in view else []", "status.confirmed"
+            receive,
+            "Receiver.status",
+            "list(confirming.values()) if peer.origin in view else []",
+            "list(confirming.values())",
         ),
     ),
     "hearsay-over-own-word": (Edit(acks, "Acknowledgements.on_status", "if member in linked:", "if False:"),),

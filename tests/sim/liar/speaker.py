@@ -39,8 +39,10 @@ class Told:
             cluster_id=self.cluster_id,
             ready=self.ready,
             confirmed=pack_confirmed(list(self.confirmed.values())),
+            whole=True,
             evict_requests=pack_nodes(self.evict_requests),
             loss=0,
+            steps=0,
             ring=b"",
         )
         return pack_message(status)

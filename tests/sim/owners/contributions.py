@@ -13,6 +13,8 @@ update or to another owner, comes from contributions that its updates cover, whi
 at the end the replica |
 | O5 | a node that stops in order hands over all that it has added up, and does not go before what its \
 trainer has contributed is covered and all else is sent, or three failure timeouts have passed |
+| O7 | nodes of one view agree on who owns what; at the end each is sent each owner's updates by one node, \
+and the two agree on that |
 | O6 | a trainer makes nothing while too much waits for covers, as it did at the last tick; * what others \
 were given keeps to its limit |
 | O7 | in rounds, a trainer's next round opens when updates that are here cover all that it has given, but \
@@ -25,7 +27,7 @@ takes a member for late that has contributed |
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -38,6 +40,7 @@ from p2psgd.core.events import (
     Event,
     FrameReceived,
     HandOver,
+    LinkOpened,
     NodeStopping,
     TimePassed,
 )
@@ -46,6 +49,7 @@ from p2psgd.core.owners.channel import Channel
 from p2psgd.core.owners.covers import Covers
 from p2psgd.core.owners.owners import Owners
 from p2psgd.core.owners.ranges import Range
+from p2psgd.core.peer import Peer
 from p2psgd.wire import codec
 from p2psgd.wire.contribution import parse_contribution
 from p2psgd.wire.frames import PREFIX, FrameType
@@ -96,6 +100,7 @@ class _Life:
     received: dict[Origin, int] = field(default_factory=dict)
     # Numbers, after the event before:
     pending: dict[Origin, set[int]] = field(default_factory=dict)
+    told: dict[Origin, int] = field(default_factory=dict)  # the last own update sent on each link
     redealt: dict[Origin, set[int]] = field(default_factory=dict)
     sent: dict[Origin, int] = field(default_factory=dict)
     range: Range = (0, 0)
@@ -132,6 +137,8 @@ class Account:
         for made in made_by(event):
             self._book(life.balance, made.words, made.magnitude)
         owners = owners_of(daemon)
+        if isinstance(event, LinkOpened):
+            life.told.pop(event.peer, None)
         self._follow_limit(daemon, life, owners, event)
         if any(isinstance(each, LogEvent) and each.kind == "contributions" for each in effects):
             self._see("owners: contributions given up")
@@ -243,10 +250,14 @@ class Account:
 
     def _note_sent(self, daemon: Daemon, life: _Life, effects: list[Effect]) -> None:
         for each in effects:
+            if isinstance(each, Send) and each.frame[4] == FrameType.UPDATE:
+                header, _ = parse_update(each.frame[PREFIX.size :], self._size)
+                if (header.node, header.incarnation) == daemon.me:
+                    life.told[each.peer] = header.sequence
             if isinstance(each, Send) and each.frame[4] == FrameType.CONTRIBUTION:
                 number = int.from_bytes(each.frame[PREFIX.size : PREFIX.size + 8], "little")
-                cursor = daemon.replica.peers[each.peer].cursors.get(daemon.me)
-                if cursor is not None and cursor.next <= life.bundles[each.peer][number - 1].after:
+                has = max(life.told.get(each.peer, 0), daemon.replica.peers[each.peer].has(daemon.me))
+                if has < life.bundles[each.peer][number - 1].after:
                     words = f"{label(daemon.me)} gives {label(each.peer)} what it had added up"
                     raise Violation("O3", f"{words} before its update that covers where it came from")
                 if number <= life.sent.get(each.peer, 0):
@@ -382,6 +393,29 @@ class Account:
                 return f"{waits} contributions of {label(daemon.me)} to {label(owner)} are not covered"
         return None
 
+    @staticmethod
+    def check_routes(core: Sequence[Daemon]) -> None:
+        """O7 of the core, if all of it is linked and there are no other members."""
+        all_owners = {owners_of(daemon)._owners for daemon in core}
+        if len(all_owners) > 1:
+            raise Violation("O7", f"two nodes of one view see different owners: {all_owners}")
+        lives = {daemon.me for daemon in core}
+        if any(lives ^ {daemon.me, *daemon.replica.peers} for daemon in core) or lives ^ {
+            *core[0].view.members
+        }:
+            return
+        for daemon in core:
+            for owner in owners_of(daemon)._owners:
+                sources = [
+                    other.me
+                    for other in core
+                    if other is not daemon and follows(other.replica.peers[daemon.me], owner)
+                ]
+                wanted = daemon.replica.log_sender.routes.source(owner)
+                if sources != ([] if wanted is None else [wanted]):
+                    words = f"is sent the updates of {label(owner)} by {sources} and not by {wanted}"
+                    raise Violation("O7", f"{label(daemon.me)} {words}")
+
     def check_end(self, daemon: Daemon) -> None:
         """O2 and O4 of a node of the core, which has what all have."""
         life, owners = self._life(daemon.me), owners_of(daemon)
@@ -413,6 +447,12 @@ def owners_of(daemon: Daemon) -> Owners:
     """Return its part in mode `owners`."""
     assert daemon.replica.owners is not None
     return daemon.replica.owners
+
+
+def follows(peer: Peer, origin: Origin) -> bool:
+    """Return whether this peer is sent the updates of an origin unasked."""
+    cursor = peer.cursors.get(origin)
+    return cursor is not None and cursor.last is None
 
 
 def others(owners: Owners) -> list[tuple[Origin, Channel]]:

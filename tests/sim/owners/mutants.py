@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from p2psgd.core import receive, snapshot_install, state
-from p2psgd.core.owners import aggregator, barrier, channel, covers, owners, ranges
+from p2psgd.core import peer, receive, send, snapshot_install, state
+from p2psgd.core.owners import aggregator, barrier, channel, covers, owners, ranges, relay_trees
 from p2psgd.node import backpressure, stopping
 from tests.sim.mutants import Edit, Mutant
 
@@ -124,7 +124,9 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(owners, O + "_move", "self.publish(now)", "pass"),
         Edit(owners, O + "_move", "if not self._due:", "if True:"),
     ),
-    "contributions-overtake-updates": (Edit(owners, O + "push", "or self._lacks_updates(peer)", ""),),
+    "contributions-overtake-updates": (
+        Edit(owners, O + "push", "or self._lacks_update(peer, each.after, now)", ""),
+    ),
     "added-up-for-others-dropped": (
         Edit(
             owners,
@@ -162,15 +164,46 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     "exact-updates-without-their-lowest-bit": (
         Edit(ranges, "as_updates", "in range(largest):", "in range(1, largest):"),
     ),
-    # what updates cover
-    "cover-counted-from-zero": (
-        Edit(covers, "Covers.rows", "reached[places[each]] - numbers[places[each]]", "reached[places[each]]"),
+    # few owners, relays, and what a STATUS leaves out
+    "owners-seen-differently": (
+        Edit(
+            owners,
+            O + "_enter_view",
+            "owner_count(len(self._members), weights)",
+            "owner_count(len(self._members), weights) - (me.node % 2)",
+        ),
     ),
+    "applied-and-not-passed-on": (
+        Edit(send, "LogSender.pass_on", "if origin in peer.cursors:", "if False:"),
+    ),
+    "trees-seen-differently": (
+        Edit(relay_trees, "RelayTrees._above", "// FAN_OUT", "// (FAN_OUT + self._cluster.me.node % 2)"),
+    ),
+    "two-members-at-one-position": (
+        Edit(relay_trees, "position_of", "% (members - 1) + 1", "% members + 1"),
+    ),
+    "relays-go-on-after-a-new-view": (Edit(send, "LogSender.follow", "peer.drop_cursor(origin)", "pass"),),
+    "relays-stay-as-they-were": (
+        Edit(send, "LogSender.follow", "if known is None:", "if known is None and origin == self._state.me:"),
+    ),
+    "rows-that-a-status-leaves-out-lost": (
+        Edit(receive, "Receiver._completed", "{**peer.status, **rows}", "rows"),
+    ),
+    "rows-that-have-changed-left-out": (
+        Edit(peer, "StatusTables.since", "before.rows.get(origin) != row", "origin not in before.rows"),
+    ),
+    # what updates cover
+    "row-of-all-is-of-nobody": (Edit(covers, "Covers.note", "numbers[contributor] += every", "pass"),),
+    "row-of-all-beside-others": (Edit(covers, "Covers.note", "row.more - every", "row.more"),),
+    "row-of-all-instead-of-none": (
+        Edit(covers, "shortened", "more.get(place, 0) != every", "more.get(place, every) != every"),
+    ),
+    "cover-counted-from-zero": (Edit(covers, "Covers.rows", "number - numbers[each] for", "number for"),),
     "cover-not-added-up": (
         Edit(
             covers,
             "Covers.note",
-            "numbers[places[row.place]] += row.more",
+            "numbers[places[row.place]] += row.more - every",
             "numbers[places[row.place]] = row.more",
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -120,11 +121,14 @@ def _draw_rounds(seed: int, nodes: int | None) -> Scenario:
 
 
 def _draw_work(chance: Random) -> OwnersWork:
-    """In one run of three contributors keep so little that trainers wait or contributions are given up."""
-    if chance.random() < 0.67:
-        return PLENTY
-    pending = chance.choice((4000, 8000))
-    return OwnersWork(chance.choice((4, 1000)), pending_bytes_max=pending, redealt_bytes_max=pending // 4)
+    """In one run of three contributors keep so little that trainers wait or contributions are given up; in
+    most some members own nothing, and some updates are relayed.
+    """
+    work = PLENTY
+    if chance.random() >= 0.67:
+        pending = chance.choice((4000, 8000))
+        work = OwnersWork(chance.choice((4, 1000)), pending_bytes_max=pending, redealt_bytes_max=pending // 4)
+    return replace(work, owners_min=chance.choice((1, 2, 3, 4, NODES_MAX)), fan_out=chance.choice((1, 2, 4)))
 
 
 def _draw_faults(chance: Random, nodes: int, chaos_s: float, timeout_s: float) -> tuple[Fault, ...]:
