@@ -17,10 +17,10 @@ trainer has contributed is covered and all else is sent, or three failure timeou
 and the two agree on that |
 | O6 | a trainer makes nothing while too much waits for covers, as it did at the last tick; * what others \
 were given keeps to its limit |
-| O7 | in rounds, a trainer's next round opens when updates that are here cover all that it has given, but \
+| O8 | in rounds, a trainer's next round opens when updates that are here cover all that it has given, but \
 for what others were given; in a calm run the weights after each round are those of a computation in one \
 place (rounds.py) |
-| O8 | in rounds, a trainer does not wait for ever while its node and all others are READY, and no owner \
+| O9 | in rounds, a trainer does not wait for ever while its node and all others are READY, and no owner \
 takes a member for late that has contributed |
 """
 
@@ -340,7 +340,8 @@ class Account:
                 self._check_covered(daemon, life, "what another owner is given holds")
                 for owner, channel in others(owners):
                     for each in channel.pending:
-                        if each.number > given[owner] and each.made == self._world.now:  # not redealt
+                        made = each.number > given[owner] and each.made == self._world.now  # not redealt
+                        if made and len(each.words):  # and no end of a round
                             life.bundles[owner][each.number - 1].after = life.covering
                 self._see("owners: what was added up given to another owner")
                 if isinstance(event, HandOver):

@@ -13,6 +13,7 @@ A: Final = "Aggregator."
 B: Final = "Barrier."
 C: Final = "Channel."
 O: Final = "Owners."  # noqa: E741
+IF_PUBLISHED: Final = "if not self._due and self.aggregator.idle:"
 OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     # the channel
     "not-sent-again-on-a-new-link": (Edit(channel, C + "resend", "self.sent = 0", "pass"),),
@@ -52,7 +53,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
             "owner in self._members",
         ),
     ),
-    "given-to-who-is-gone": (Edit(owners, O + "_recipient", "if self._is_usable(member, now):", "if True:"),),
+    "given-to-who-is-gone": (Edit(owners, O + "_usable_places", " if self._is_usable(owner, now)]", "]"),),
     "redealt-is-not-marked": (Edit(owners, O + "_redeal", "each.redealt = True", "pass"),),
     "opposite-not-contributed": (Edit(owners, O + "_cover", "if each.redealt:", "if False:"),),
     "cover-in-a-snapshot-not-looked-for": (
@@ -78,7 +79,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     # the trainer's weights
-    "own-changes-not-taken-off": (Edit(owners, O + "_take_off", "self._out.emit(", "id("),),
+    "own-changes-not-taken-off": (Edit(owners, O + "_take_off", "self._deliver(", "id, ("),),
     "redealt-seen-twice": (
         Edit(
             owners,
@@ -97,7 +98,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(owners, O + "take", "if header.number <= self.received.get(origin, 0):", "if False:"),
     ),
     "own-part-not-added": (
-        Edit(owners, O + "_contribute", "self.aggregator.add(words, part.magnitude)", "pass"),
+        Edit(owners, O + "_append", "self.aggregator.add(part.words, part.magnitude, part.rate)", "pass"),
     ),
     "covers-one-too-many": (
         Edit(
@@ -111,18 +112,14 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             owners,
             O + "publish",
-            "self._publish(magnitude, words[begin : begin + most], cover)",
-            "last = not updates or words is updates[-1][1]\n"
-            "            self._publish(magnitude, words[begin : begin + most], cover if last else ())",
-        ),
-        Edit(
-            owners, O + "publish", "            cover = ()\n", "            cover = () if last else cover\n"
+            "self._publish(magnitude, words, cover)\n                cover = ()",
+            "self._publish(magnitude, words, cover if place == len(parts) else ())",
         ),
     ),
-    "moves-before-it-covers": (Edit(owners, O + "_move", "if not self._due:", "if True:"),),
+    "moves-before-it-covers": (Edit(owners, O + "_move", IF_PUBLISHED, "if True:"),),
     "moves-without-publishing": (
         Edit(owners, O + "_move", "self.publish(now)", "pass"),
-        Edit(owners, O + "_move", "if not self._due:", "if True:"),
+        Edit(owners, O + "_move", IF_PUBLISHED, "if True:"),
     ),
     "contributions-overtake-updates": (
         Edit(owners, O + "push", "or self._lacks_update(peer, each.after, now)", ""),
@@ -140,9 +137,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(stopping, "_cover", "replica.owners.waits_to_leave and", "False and"),
     ),
     "residual-not-reduced": (
-        Edit(
-            aggregator, A + "_take_inside", "np.where(negative, -sent, sent)", "np.where(negative, -sent, 0)"
-        ),
+        Edit(aggregator, A + "_take_due", "np.where(negative, -sent, sent)", "np.where(negative, -sent, 0)"),
     ),
     "outside-values-dropped": (
         Edit(aggregator, A + "add", "in (*words[:first].tolist(), *words[last:].tolist()):", "in ():"),
@@ -169,8 +164,8 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             owners,
             O + "_enter_view",
-            "owner_count(len(self._members), weights)",
-            "owner_count(len(self._members), weights) - (me.node % 2)",
+            "owner_count(len(self._members), self._state.spec.weights)",
+            "owner_count(len(self._members), self._state.spec.weights) - (me.node % 2)",
         ),
     ),
     "applied-and-not-passed-on": (
@@ -245,10 +240,10 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
             "parts = share or [self._nothing(now)]",
             "parts = share\n        if not parts:\n            continue",
         ),
-        Edit(owners, O + "_end_round", "for owner in self._members:", "for owner in ():"),
+        Edit(owners, O + "_end_round", "for owner in self._owners:", "for owner in ():"),
     ),
     "new-owner-not-told-of-the-round": (
-        Edit(owners, O + "_end_round", "for owner in self._members:", "for owner in ():"),
+        Edit(owners, O + "_end_round", "for owner in self._owners:", "for owner in ():"),
     ),
     "owner-that-is-gone-waited-for": (
         Edit(owners, O + "_awaits", "not complete and self._is_usable(owner, now)", "not complete"),
