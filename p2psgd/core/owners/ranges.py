@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 Range = tuple[int, int]
 
 # Each owner costs each node the headers of a contribution and of an update, and relieves the others of what
-# comes in. So few own a small net: eight, and in large runs about as many as make both equal. In a large net
+# comes in. So few own a small net: six, and in large runs about as many as make both equal. In a large net
 # headers are little beside a range of so many weights, and all own. docs/decisions/owners.md has the figures.
-OWNERS_MIN: Final = 8
-RANGE_WEIGHTS: Final = 2**17
+OWNERS_MIN: Final = 6
+RANGE_WEIGHTS: Final = 2**18
 
 
 def owner_count(members: int, weights: int) -> int:
     """Return how many of so many members own weights: those with the lowest node ids."""
-    return min(members, max(OWNERS_MIN, isqrt(members), weights // RANGE_WEIGHTS))
+    return min(members, max(OWNERS_MIN, isqrt(members // 2), weights // RANGE_WEIGHTS))
 
 
 def range_of(place: int, owners: int, weights: int) -> Range:
