@@ -254,6 +254,6 @@ class Aggregator:
 
     def _adapt(self, due: NDArray[np.int64], wanted: NDArray[np.float64]) -> None:
         """Move each tensor's magnitude to where about as many indices go out as are wanted."""
-        change = GAIN * np.log2((due + 1) / (wanted + 1))
+        change = GAIN * (due - wanted) / (wanted + 1)
         self._levels += np.clip(change, -GAIN_MAX, GAIN_MAX)
         self._levels = np.clip(self._levels, 0.0, math.log2(codec.MAGNITUDE_MAX))
