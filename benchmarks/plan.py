@@ -27,7 +27,6 @@ from benchmarks.scaling.model import (
     Setting,
     Way,
     async_load,
-    bytes_of_status,
     describe,
     parse_bandwidth,
     parse_count,
@@ -35,7 +34,6 @@ from benchmarks.scaling.model import (
     parse_time,
     predict,
     render,
-    statuses_per_s,
     update_bytes,
 )
 from p2psgd.base import formatting
@@ -120,8 +118,6 @@ def predict_torch(
     )
     step_s = send_s / steps
     load = async_load(setting, costs)
-    peers = setting.nodes - 1
-    background = peers * statuses_per_s(setting.failure_timeout_s) * bytes_of_status(setting.nodes)
     frame = update_bytes(setting.weights, setting.indices)
     return TorchPrediction(
         setting=setting,
@@ -129,7 +125,7 @@ def predict_torch(
         steps_of_send=steps,
         step_s=step_s,
         bottleneck=bottleneck,
-        sent_bytes=load.frame_bytes / steps + background * step_s,
+        sent_bytes=load.frame_bytes / steps + load.status_bytes_per_s * step_s,
         link_share=(load.link_bytes / send_s + load.link_bytes_per_s) / setting.link_bytes_per_s,
         compression=steps * FLOAT_BYTES * setting.weights / frame,
     )

@@ -59,9 +59,16 @@ class Case:
         return predict(self.way, self.setting)
 
 
-def _curve(name: str, way: Way, link_mbit: float, *counts: int) -> list[Case]:
+def _curve(name: str, way: Way, link_mbit: float, *counts: int, wanted: int = 0) -> list[Case]:
     return [
-        Case(name=f"{name}-{nodes}", way=way, nodes=nodes, weights=1_000_000, link_mbit=link_mbit)
+        Case(
+            name=f"{name}-{nodes}",
+            way=way,
+            nodes=nodes,
+            weights=1_000_000,
+            link_mbit=link_mbit,
+            wanted=nodes == wanted,
+        )
         for nodes in counts
     ]
 
@@ -71,6 +78,8 @@ CASES: Final = (
     Case(name="paper-32", way=Way.ASYNC, nodes=32, weights=1_000_000, link_mbit=70, wanted=True),
     *_curve("async", Way.ASYNC, 70, 4, 8, 16),
     *_curve("narrow", Way.ASYNC, 2, 4, 8, 16, 32),
+    *_curve("owners", Way.OWNERS, 70, 4, 8, 16, 32, 64, wanted=32),
+    *_curve("narrow-owners", Way.OWNERS, 2, 4, 8, 16, 32, 64, wanted=32),
     *_curve("sparse", Way.SPARSE_RING, 70, 4, 8, 16, 32),
     *_curve("dense", Way.DENSE_RING, 200, 4, 8, 16),
     Case(name="small", way=Way.ASYNC, nodes=3, weights=20_000, link_mbit=70, computing_s=0.05),

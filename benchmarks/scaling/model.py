@@ -15,11 +15,12 @@ from rich.text import Text
 
 from p2psgd.base import formatting
 from p2psgd.base.errors import UsageError
+from p2psgd.core.owners.ranges import owner_count
 from p2psgd.core.ring.chunks import segment_numbers
 from p2psgd.core.timing import FAILURE_TIMEOUT_S_MAX, FAILURE_TIMEOUT_S_MIN
 from p2psgd.ipc.layout import send_indices_max
 from p2psgd.wire import codec
-from p2psgd.wire.frames import PREFIX, UPDATE_HEADER_BYTES
+from p2psgd.wire.frames import CONTRIBUTION_HEADER_BYTES, PREFIX, UPDATE_HEADER_BYTES
 from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES
 
 # ----------------------------------------------------------------------------
@@ -38,12 +39,15 @@ from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES
 
 SEGMENT_BYTES: Final = 1448  # of an Ethernet packet of 1,500 bytes, less IPv4, TCP and its timestamps
 PACKET_BYTES: Final = 66  # those headers, and Ethernet's
-FIELD_BYTES: Final = 91  # of a STATUS beside its tables (SPEC.md, section 5)
+FIELD_BYTES: Final = 105  # of a STATUS beside its tables (SPEC.md, section 5)
 FRONTIER_ROW_BYTES, CONFIRMED_ROW_BYTES = 64, 24
 ACKNOWLEDGED_UPDATES, ACKNOWLEDGED_BYTES = 64, 256 * 1024  # of a peer, and it is told by a STATUS (section 9)
 STATUSES_PER_TIMEOUT: Final = 5
 TICKS_TO_STATUS: Final = 5  # a daemon looks who is due so often until each is
 FLOAT_BYTES: Final = 4
+# In mode owners, by `python -m tests.sim.owners.crowd`, whose steps take 5 % more or less than the mean:
+UPDATES_EACH: Final = 1.05  # of a publication, one for each magnitude
+COVER_BYTES, COVER_NODE_BYTES = 9, 0.1  # of an update, and more for each node that is out of step
 # Back-propagation gives the last layers' gradient after the forward pass, a third of computing, and the
 # first ones' at its end: as if the net had three tensors, each given once its third of computing is done.
 DENSE_TENSORS: Final = 3
@@ -76,6 +80,26 @@ def ring_update_bytes(weights: int, indices: int) -> int:
 def bytes_of_status(nodes: int) -> int:
     """A STATUS frame in a run of so many, each of which has started once."""
     return PREFIX.size + FIELD_BYTES + FRONTIER_ROW_BYTES * nodes + CONFIRMED_ROW_BYTES * (nodes - 1)
+
+
+def contribution_bytes(setting: Setting) -> int:
+    """A CONTRIBUTION frame to one owner, in mode owners."""
+    coded = math.ceil(setting.indices / setting.owners * bits_per_index(setting.density) / 8)
+    return PREFIX.size + CONTRIBUTION_HEADER_BYTES + coded
+
+
+def publication_bytes(setting: Setting) -> int:
+    """Return the bytes of an owner's updates for as many contributions as there are members; about as many
+    indices go out as one node contributes.
+    """
+    coded = math.ceil(setting.indices / setting.owners * bits_per_index(setting.density) / 8)
+    cover = COVER_BYTES + COVER_NODE_BYTES * setting.nodes
+    return coded + math.ceil(UPDATES_EACH * (PREFIX.size + UPDATE_HEADER_BYTES + cover))
+
+
+def bytes_of_news(owners: int) -> int:
+    """A STATUS frame in mode owners: its rows are those that have changed, of owners alone."""
+    return PREFIX.size + FIELD_BYTES + FRONTIER_ROW_BYTES * owners
 
 
 def statuses_per_s(failure_timeout_s: float) -> float:
@@ -167,6 +191,11 @@ class Setting:
     def link_bytes_per_s(self) -> float:
         """Each way."""
         return self.link_bit_per_s / 8
+
+    @property
+    def owners(self) -> int:
+        """Return how many nodes own weights in mode owners."""
+        return owner_count(self.nodes, self.weights)
 
     @property
     def indices(self) -> int:
@@ -290,7 +319,8 @@ MEASURED: Final = Costs()
 class Load:
     """Load of one node. `send_s` and `receive_s`: a trainer's, beside computing. `daemon_s`: a daemon's.
     `hops`: how many times in a row something waits for the link's latency. `frame_bytes`: what it sends;
-    `link_bytes`: what that takes of the link each way, packets' headers included.
+    `link_bytes`: what that takes of the link each way, packets' headers included. Where nodes differ these
+    are means, and `most_link_bytes` what the busiest node receives, which `daemon_s` is of too.
     `*_per_s` come at a pace of their own, however long a step takes.
     """
 
@@ -302,6 +332,8 @@ class Load:
     link_bytes: float
     daemon_per_s: float
     link_bytes_per_s: float
+    status_bytes_per_s: float
+    most_link_bytes: float = 0.0
 
 
 def trainer_alone_s(setting: Setting, costs: Costs) -> float:
@@ -330,7 +362,8 @@ def async_load(setting: Setting, costs: Costs) -> Load:
     frame = update_bytes(setting.weights, setting.indices)
     acknowledged = statuses_per_update(frame)  # STATUS for each update
     feed_s = costs.feed_s + costs.feed_byte_s * frame
-    told_s = acknowledged * (_hear_status_s(setting, costs) + _make_status_s(setting, costs))
+    nodes = setting.nodes
+    told_s = acknowledged * (_hear_status_s(nodes, costs) + _make_status_s(nodes, nodes, costs))
     status_bytes = bytes_of_status(setting.nodes)
     return Load(
         send_s=trainer_alone_s(setting, costs),
@@ -339,7 +372,36 @@ def async_load(setting: Setting, costs: Costs) -> Load:
         hops=0,
         frame_bytes=peers * (frame + acknowledged * status_bytes),
         link_bytes=peers * (on_link(frame) + acknowledged * on_link(status_bytes)),
-        **_background(setting, costs),
+        **_background(setting, costs, rows=setting.nodes, status_bytes=bytes_of_status(setting.nodes)),
+    )
+
+
+def owners_load(setting: Setting, costs: Costs) -> Load:
+    """Every node contributes to each owner, and passes on its part of what the owners publish. Owners are the
+    busiest: all contributions to their range come to them.
+    """
+    peers, owners = setting.nodes - 1, setting.owners
+    if not peers:
+        return async_load(setting, costs)
+    each = owners * peers / setting.nodes  # of contributions, and of publications, that a node sends
+    updates = each * UPDATES_EACH
+    given, published = contribution_bytes(setting), publication_bytes(setting)
+    frame = published / UPDATES_EACH
+    small = replace(setting, weights=max(1, setting.weights // owners))
+    take_each_s, frames_s = take_s(small, costs), costs.feed_s + costs.feed_byte_s * frame
+    return Load(
+        send_s=trainer_alone_s(setting, costs),
+        # what is covered is taken off again, which is as long
+        receive_s=(updates + each) * costs.receive_s + 2 * costs.receive_index_s * setting.indices,
+        daemon_s=own_s(setting, costs)
+        + each * frames_s
+        + updates * (frames_s + take_each_s)
+        + peers * take_each_s,
+        hops=0,
+        frame_bytes=each * (given + published),
+        link_bytes=each * on_link(given) + updates * on_link(math.ceil(frame)),
+        most_link_bytes=peers * on_link(given) + updates * on_link(math.ceil(frame)),
+        **_background(setting, costs, rows=owners, status_bytes=bytes_of_news(owners)),
     )
 
 
@@ -354,7 +416,7 @@ def sparse_ring_load(setting: Setting, costs: Costs) -> Load:
         hops=peers,
         frame_bytes=peers * frame,
         link_bytes=peers * on_link(frame),
-        **_background(setting, costs),
+        **_background(setting, costs, rows=setting.nodes, status_bytes=bytes_of_status(setting.nodes)),
     )
 
 
@@ -369,28 +431,31 @@ def dense_ring_load(setting: Setting, costs: Costs) -> Load:
         hops=2 * (setting.nodes - 1),
         frame_bytes=byte_count,
         link_bytes=stream_on_link(byte_count),
-        **_background(setting, costs),
+        **_background(setting, costs, rows=setting.nodes, status_bytes=bytes_of_status(setting.nodes)),
     )
 
 
-def _background(setting: Setting, costs: Costs) -> dict[str, float]:
-    """STATUS, to and from each peer. One is made for all to whom it is due in the same tick."""
+def _background(setting: Setting, costs: Costs, *, rows: int, status_bytes: int) -> dict[str, float]:
+    """STATUS of so many rows and bytes, to and from each peer. One is made for all to whom it is due in the
+    same tick.
+    """
     peers, each_per_s = setting.nodes - 1, statuses_per_s(setting.failure_timeout_s)
     rate, made = peers * each_per_s, min(peers, TICKS_TO_STATUS) * each_per_s
     return {
         "daemon_per_s": costs.idle_per_s
-        + rate * _hear_status_s(setting, costs)
-        + made * _make_status_s(setting, costs),
-        "link_bytes_per_s": rate * on_link(bytes_of_status(setting.nodes)),
+        + rate * _hear_status_s(rows, costs)
+        + made * _make_status_s(rows, setting.nodes, costs),
+        "link_bytes_per_s": rate * on_link(status_bytes),
+        "status_bytes_per_s": rate * status_bytes,
     }
 
 
-def _hear_status_s(setting: Setting, costs: Costs) -> float:
-    return costs.status_s + costs.status_row_s * setting.nodes
+def _hear_status_s(rows: int, costs: Costs) -> float:
+    return costs.status_s + costs.status_row_s * rows
 
 
-def _make_status_s(setting: Setting, costs: Costs) -> float:
-    return costs.status_pair_s * setting.nodes**2
+def _make_status_s(rows: int, nodes: int, costs: Costs) -> float:
+    return costs.status_pair_s * rows * nodes
 
 
 # ----------------------------------------------------------------------------
@@ -406,6 +471,7 @@ class Way(enum.Enum):
     """Ways in which a run trains."""
 
     ASYNC = "async"
+    OWNERS = "owners"
     SPARSE_RING = "ring, sparse"
     DENSE_RING = "ring, dense"
 
@@ -482,7 +548,6 @@ def predict(way: Way, setting: Setting, costs: Costs = MEASURED) -> Prediction:
             f"give {advice}, or a longer failure timeout"
         )
     alone = replace(setting, nodes=1, cores=None)
-    background = (setting.nodes - 1) * statuses_per_s(setting.failure_timeout_s) * step_s
     return Prediction(
         way=way,
         nodes=setting.nodes,
@@ -490,7 +555,7 @@ def predict(way: Way, setting: Setting, costs: Costs = MEASURED) -> Prediction:
         step_s=step_s,
         alone_s=max(_async_parts(alone, async_load(alone, costs)).values()),
         parts=parts,
-        sent_bytes=load.frame_bytes + background * bytes_of_status(setting.nodes),
+        sent_bytes=load.frame_bytes + load.status_bytes_per_s * step_s,
         link_share=(load.link_bytes / step_s + load.link_bytes_per_s) / setting.link_bytes_per_s,
         binds_from=_binds_from(way, setting, costs),
     )
@@ -507,7 +572,7 @@ def _binds_from(way: Way, setting: Setting, costs: Costs) -> tuple[int, Part] | 
 
 
 def _step_s(way: Way, parts: Parts) -> float:
-    return max(parts.values()) if way is Way.ASYNC else sum(parts.values())
+    return max(parts.values()) if way in (Way.ASYNC, Way.OWNERS) else sum(parts.values())
 
 
 def _largest(parts: Parts) -> Part:
@@ -520,7 +585,9 @@ def _async_parts(setting: Setting, load: Load) -> Parts:
     parts = {
         main: setting.computing_s + own_s,
         Part.DAEMON: _beside(load.daemon_s, load.daemon_per_s, 1.0),
-        Part.NETWORK: _beside(load.link_bytes, load.link_bytes_per_s, setting.link_bytes_per_s),
+        Part.NETWORK: _beside(
+            max(load.link_bytes, load.most_link_bytes), load.link_bytes_per_s, setting.link_bytes_per_s
+        ),
     }
     if setting.cores is not None:
         parts[Part.PROCESSORS] = _beside(load.daemon_s + own_s, load.daemon_per_s, setting.cores)
@@ -565,6 +632,7 @@ def _together(busy_s: float, setting: Setting) -> float:
 
 _WAYS: Final[dict[Way, tuple[Callable[[Setting, Costs], Load], Callable[[Setting, Load], Parts]]]] = {
     Way.ASYNC: (async_load, _async_parts),
+    Way.OWNERS: (owners_load, _async_parts),
     Way.SPARSE_RING: (sparse_ring_load, _sparse_ring_parts),
     Way.DENSE_RING: (dense_ring_load, _dense_ring_parts),
 }
@@ -576,7 +644,8 @@ _WAYS: Final[dict[Way, tuple[Callable[[Setting, Costs], Load], Callable[[Setting
 
 NOTES: Final = (
     "Communication binds from: so many nodes make it the bottleneck, not computing.",
-    "async: all overlaps, and the step is its busiest part; in a ring they add up.",
+    "async, owners: all overlaps, and the step is its busiest part; in a ring they",
+    "add up. In mode owners the busiest node counts, and what a node sends is a mean.",
     "How far such predictions were off: docs/explanation/scaling.md.",
 )
 
