@@ -112,9 +112,10 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             owners,
             O + "publish",
-            "self._publish(magnitude, words, cover)\n                cover = ()",
-            "self._publish(magnitude, words, cover if place == len(parts) else ())",
+            "self._publish(magnitude, words, cover)",
+            "self._publish(magnitude, words, every if place == len(parts) else ())",
         ),
+        Edit(owners, O + "publish", "parts = [", "every = cover\n        parts = ["),
     ),
     "moves-before-it-covers": (Edit(owners, O + "_move", IF_PUBLISHED, "if True:"),),
     "moves-without-publishing": (
@@ -225,7 +226,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "what-comes-between-rounds-is-never-published": (
-        Edit(barrier, B + "is_due", "return came and not self.expected(now)", "return False"),
+        Edit(barrier, B + "is_due", " or (came and not self.expected(now))", ""),
     ),
     "next-round-opened-at-once": (
         Edit(owners, O + "_open_round", "self._find_awaited(now) is not None", "False"),
