@@ -21,6 +21,7 @@ QUICK_MUTANTS = (
     "range-kept-at-the-end",
 )
 RARE = {  # in so few seeds
+    "all lost at once",
     "owners: cover by a snapshot",
     "owners: cover of a redealt one by a snapshot",
     "owners: snapshot of a contributor from a donor that took one",

@@ -222,7 +222,7 @@ class Owners:
             self._deliver(self.me, self._steps, each.magnitude, each.words ^ np.uint32(1))
 
     def hear_steps(self, peer: Peer, steps: int) -> None:
-        """Note the steps that a peer's STATUS tells, and tell them to the trainer."""
+        """Note the steps in a peer's STATUS, and pass them on to the trainer."""
         if self._state.frontier.note_steps(peer.origin.node, steps):
             self._deliver(peer.origin, steps, 1, np.empty(0, np.uint32))
 

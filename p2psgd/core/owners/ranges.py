@@ -20,7 +20,7 @@ RANGE_WEIGHTS: Final = 2**18
 
 
 def owner_count(members: int, weights: int) -> int:
-    """Return how many of so many members own weights: those with the lowest node ids."""
+    """Return how many of these members own weights: those with the lowest node ids."""
     return min(members, max(OWNERS_MIN, isqrt(members // 2), weights // RANGE_WEIGHTS))
 
 
