@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.core.owners import channel, owners, ranges
+from p2psgd.core.owners import barrier, channel, owners, ranges
+from p2psgd.core.owners.barrier import Barrier
 from p2psgd.core.owners.channel import Channel
 from p2psgd.core.owners.owners import Owners
 from tests.sim.family import OWNERS
@@ -19,6 +20,8 @@ QUICK_MUTANTS = (
     "redealt-seen-twice",
     "cover-in-the-last-update",
     "range-kept-at-the-end",
+    "round-published-by-the-first",
+    "threshold-follows-from-who-came-last",
 )
 RARE = {  # in so few seeds
     "all lost at once",
@@ -56,7 +59,7 @@ def test_a_mutant_dies(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWNERS_MUTANTS)
 def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
-    places = (Owners, Channel, channel, owners, ranges)
+    places = (Owners, Barrier, Channel, barrier, channel, owners, ranges)
     before = [dict(vars(place)) for place in places]
     with mutated(OWNERS_MUTANTS[name]):
         pass

@@ -63,6 +63,7 @@ from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 PENDING_MAX: Final = 16  # contributions to one owner that are not covered: from then on the trainer waits
 PENDING_BYTES_MAX: Final = 64 * 1024**2  # or so many bytes to all of them
 REDEALT_BYTES_MAX: Final = 16 * 1024**2  # given to others, and not yet known to count twice
+GRADIENTS_BYTES_MAX: Final = 256 * 1024**2  # of one round; beyond, they are added as they came
 GONE_S: Final = 0.5  # without a link an owner is given nothing more
 PUBLISH_MIN_S: Final = 0.002  # between two publications, however much comes
 PUBLISH_S: Final = 0.5  # what comes later than this after the last one is published at once
@@ -130,6 +131,9 @@ class Owners:
         self._left = False
         self._gone_since: dict[Origin, float] = {}  # members that cannot be given anything
         self._came = 0  # contributions since the last publication,
+        self._gradients: list[
+            tuple[Origin, NDArray[np.uint32], int, float]
+        ] = []  # of a round, until it is whole
         self._contributors: set[Origin] = set()  # and whose they are
         self._steps = self._told_steps = 0
         self._published_at = now
@@ -398,7 +402,7 @@ class Owners:
     def _append(self, owner: Origin, part: Pending, now: float) -> None:
         channel = self.channels.setdefault(owner, Channel(owner))
         if owner == self._cluster.me:
-            self.aggregator.add(part.words, part.magnitude, part.rate)
+            self._add(owner, part.words, part.magnitude, part.rate)
         else:
             base, payload = encode_words(part.words, self._state.spec.weights)
             header = ContributionHeader(
@@ -500,7 +504,7 @@ class Owners:
             )
         self._due.add(origin)
         self.received[origin] = header.number
-        self.aggregator.add(words, header.magnitude, header.rate)
+        self._add(origin, words, header.magnitude, header.rate)
         self._came += 1
         self._contributors.add(origin)
         if self.barrier is None:
@@ -509,6 +513,22 @@ class Owners:
         if header.round:
             self.barrier.end(origin, header.round)
         self._publish_if_due(now)
+
+    def _add(self, origin: Origin, words: NDArray[np.uint32], magnitude: int, rate: float) -> None:
+        """Add a contribution up; in rounds a gradient with all others of its round, by the order of nodes:
+        what a rule makes of them depends on it.
+        """
+        if not rate or self.barrier is None:
+            self.aggregator.add(words, magnitude, rate)
+            return
+        self._gradients.append((origin, words, magnitude, rate))
+        if sum(gradient.nbytes for _, gradient, _, _ in self._gradients) > GRADIENTS_BYTES_MAX:
+            self._add_gradients()
+
+    def _add_gradients(self) -> None:
+        for _, words, magnitude, rate in sorted(self._gradients, key=lambda each: each[0]):
+            self.aggregator.add(words, magnitude, rate)
+        self._gradients.clear()
 
     def _publish_if_due(self, now: float) -> None:
         """Publish in rounds what this owner was given, if it waits for nobody."""
@@ -531,6 +551,7 @@ class Owners:
         if self._retention.stalled:
             return  # the log is full: contributors, and then their trainers, wait for what others acknowledge
         self._published_at, self._came = now, 0
+        self._add_gradients()
         begin, end = self.aggregator.range
         quantum = np.float32(self._state.spec.quantum)
         updates = self.aggregator.take(
@@ -690,11 +711,15 @@ class Owners:
         """
         if self._range == self.aggregator.range:
             return
-        if self._due or not self.aggregator.idle:
+        if not self._is_idle:
             self.publish(now)
-        if not self._due and self.aggregator.idle:
+        if self._is_idle:
             self._contribute_all(self.aggregator.move(self._range), now)
             self._hand_on_state()
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._due and not self._gradients and self.aggregator.idle
 
     def _hand_on_state(self) -> None:
         """Give the rule's state of weights that this node owns no more to their owners."""

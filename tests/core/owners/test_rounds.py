@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from p2psgd.core.events import TrainerChanged
 from p2psgd.core.owners.owners import Owners
 from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import ContributionMade
+from p2psgd.wire.rule import parse_rule
 from tests.core.cluster import Cluster, own_update, status_of
 
 TIMEOUT_S = 5.0
@@ -20,10 +22,10 @@ TIMEOUT_S = 5.0
 class Rounds(Cluster):
     """A cluster in rounds. `opened`: rounds, by node."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, mode: str = "owners-rounds") -> None:
         self.opened = [0] * size
         self.refused: list[str] = []
-        super().__init__(size, mode="owners-rounds")
+        super().__init__(size, mode=mode)
 
     def round_opened(self, number: int, effect: OpenRound) -> None:
         self.opened[number] += 1
@@ -253,3 +255,24 @@ def test_a_status_without_rounds_is_refused(running: Rounds) -> None:
     peer = running.replica(1)
     running.give(0, status_of(peer.me, peer.frontier.rows(), view=1))
     assert [drop.code for _, drop in running.drops] == [RejectCode.RING]
+
+
+@pytest.mark.parametrize("rule", ["adagrad", "adamw"])
+def test_what_a_rule_makes_of_a_round_does_not_depend_on_who_was_first(rule: str) -> None:
+    ended = []
+    for order in ((0, 1, 2), (2, 1, 0)):
+        cluster = Rounds(3, f"owners-rounds-{parse_rule(rule).word}")
+        cluster.found()
+        cluster.attach(0, 1, 2)
+        for number in range(5):
+            for node in order:
+                made = own_update([1, 2000, 4000], magnitude=7 + 100_003 * node + number, steps=number + 1)
+                gradient = replace(made, rate=0.1 + node)
+                cluster.give(node, ContributionMade(number + 1, (gradient,)))
+                cluster.settle()
+        assert cluster.opened == [6, 6, 6]
+        cluster.assert_equal_at_equal_frontiers()
+        assert {1, 2000, 4000} <= set(cluster.changed(0))
+        residuals = [cluster.owners(node).aggregator.residual for node in range(3)]
+        ended.append(np.concatenate([cluster.replica(0).lattice.coordinates, *residuals]))
+    assert ended[0].tolist() == ended[1].tolist()

@@ -94,6 +94,10 @@ def _draw_rounds(seed: int, nodes: int | None) -> Scenario:
                 faults.append(TrainerAway(at, node, for_s))
             else:
                 faults.append(TrainerSlow(at, node, for_s, chance.choice((2.0, 10.0, 60.0)) * timeout_s))
+    if not calm and chance.random() < 0.15:  # the others must go on without one, though nothing else happens
+        chaos_s, timeout_s = 80.0, 1.0
+        step_s = tuple(min(each, 1.0) for each in step_s)
+        faults = [TrainerSlow(5.0, chance.randint(1, size), 80.0, 100.0)]
     latency = (-3.3, -2.0) if calm else (-3.3, -1.3)
     return Scenario(
         seed=seed,
