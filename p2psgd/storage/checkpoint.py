@@ -32,7 +32,7 @@ from p2psgd.wire import codec
 from p2psgd.wire.frames import COVER_BYTES_MAX, PREFIX, FrameType, link_limits
 from p2psgd.wire.messages import ORIGINS_MAX, U64, FrontierRow
 from p2psgd.wire.messages import Sequence as SequenceNumber
-from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.mode import WORD_MAX, parse_mode
 from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import ROUND_MAX
 from p2psgd.wire.rule_state import split_rule_states
@@ -127,7 +127,7 @@ class CheckpointMeta(BaseModel):
 
     format: Annotated[int, AfterValidator(_known_format)]
     fingerprint: Hex
-    mode: Annotated[str, Field(min_length=1, max_length=200)]
+    mode: Annotated[str, Field(min_length=1, max_length=WORD_MAX)]
     quantum_log2: Annotated[int, Field(ge=-30, le=0)]
     label: Annotated[str, Field(max_length=200)]
     initial: Hex

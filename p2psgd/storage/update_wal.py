@@ -32,6 +32,7 @@ from p2psgd.wire.frames import (
     pack_frame,
 )
 from p2psgd.wire.messages import unpack_map
+from p2psgd.wire.mode import WORD_MAX
 from p2psgd.wire.reject import PeerError
 from p2psgd.wire.update import ENCODING_COVERED, ENCODING_RICE, UpdateHeader, decode_update, parse_update
 
@@ -64,7 +65,7 @@ class WalHeader(BaseModel):
 
     fingerprint: Annotated[bytes, Field(min_length=32, max_length=32)]
     label: Annotated[str, Field(max_length=200)]
-    mode: Annotated[str, Field(min_length=1, max_length=64)]
+    mode: Annotated[str, Field(min_length=1, max_length=WORD_MAX)]
     coordinates: Annotated[int, Field(ge=1, le=codec.WEIGHTS_MAX)]
 
 

@@ -14,6 +14,7 @@ import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from p2psgd.wire.frames import ORIGINS_MAX, Body, FrameType, pack_frame
+from p2psgd.wire.mode import WORD_MAX
 from p2psgd.wire.reject import PeerError, RejectCode, rejection
 from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
 
@@ -368,7 +369,7 @@ class Hello(Message):
     run: Annotated[bytes, Field(strict=True, min_length=32, max_length=32)]
     weights: Annotated[int, Field(strict=True, ge=1, le=2**31)]
     quantum_log2: Annotated[int, Field(strict=True, ge=-30, le=0)]
-    mode: Name
+    mode: Annotated[str, Field(strict=True, min_length=1, max_length=WORD_MAX)]
     label: Annotated[str, Field(strict=True, max_length=200)]
     rank: Annotated[str, Field(strict=True, pattern=r"^([0-9]{1,4}/[0-9]{1,4})?$")]
 
@@ -644,7 +645,7 @@ class OtherProtocolError(PeerError):
         node, name, mode = (fields.get(key) for key in ("node", "name", "mode"))
         self.node = node if type(node) is int and node > 0 else 0
         self.name = name[:64] if isinstance(name, str) else ""
-        self.mode = mode[:64] if isinstance(mode, str) else ""
+        self.mode = mode[:WORD_MAX] if isinstance(mode, str) else ""
 
 
 def pack_message(message: Message) -> bytes:

@@ -15,6 +15,7 @@ from typing import Final
 from p2psgd.wire.rule import SUM, Rule, parse_rule
 
 PAYLOADS: Final = ("sparse", "dense", "dense-float16")
+WORD_MAX: Final = 200  # characters: those of a rule with all settings, none of them a round number, are 160
 
 
 @dataclass(frozen=True, slots=True)

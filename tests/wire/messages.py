@@ -29,6 +29,7 @@ from p2psgd.wire.messages import (
     pack_peers,
     plain_ip,
 )
+from p2psgd.wire.mode import WORD_MAX
 from p2psgd.wire.ring_messages import (
     BUCKETS_MAX,
     GENERATION_MAX,
@@ -75,7 +76,7 @@ GREETING: Final = {
     "run": st.binary(min_size=32, max_size=32),
     "weights": st.integers(1, 2**31),
     "quantum_log2": st.integers(-30, 0),
-    "mode": TEXT.filter(lambda text: 1 <= len(text) <= 64),
+    "mode": TEXT.filter(lambda text: 1 <= len(text) <= WORD_MAX),
     "label": CALLED,
     "rank": st.from_regex(r"\A([0-9]{1,4}/[0-9]{1,4})?\Z", alphabet="0123456789/"),
 }
@@ -183,7 +184,7 @@ def longest(frame_type: FrameType) -> Message:
     fields: dict[str, Any] = {
         "protocol": PROTOCOL_VERSION,
         "name": "\U0001f600" * 64,
-        "mode": "\U0001f600" * 64,
+        "mode": "\U0001f600" * WORD_MAX,
         "code": 65535,
         "label": "\U0001f600" * 200,
         "rank": "1022/1024",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from p2psgd.wire.mode import ASYNC, OWNERS, OWNERS_ROUNDS, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.mode import ASYNC, OWNERS, OWNERS_ROUNDS, PAYLOADS, WORD_MAX, Mode, parse_mode
 from p2psgd.wire.rule import parse_rule
 
 ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, *map(Mode, PAYLOADS)]
@@ -42,12 +42,23 @@ def test_a_mode_tells_what_it_does(word: str, owners: bool, ring: bool, dense: b
     assert mode.word == word
 
 
-@pytest.mark.parametrize("rule", ["sum", "adagrad(initial=0.5)", "adamw(beta2 = 0.95,weight_decay=1e-1)"])
+ODD = 0.12345678901234567e-5  # with as many digits as a number has
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "sum",
+        "adagrad(initial=0.5)",
+        "adamw(beta2 = 0.95,weight_decay=1e-1)",
+        f"adamw(beta1={ODD!r}, beta2={ODD!r}, epsilon={ODD!r}, weight_decay={ODD!r})",
+    ],
+)
 @pytest.mark.parametrize("rounds", [False, True])
 def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, rounds: bool) -> None:
     mode = Mode(owners=True, rounds=rounds, rule=parse_rule(rule))
     assert parse_mode(mode.word) == mode
-    assert len(mode.word) <= 200  # what a checkpoint takes
+    assert len(mode.word) <= WORD_MAX, "what a greeting, a checkpoint and a file of own updates take"
 
 
 @pytest.mark.parametrize(
