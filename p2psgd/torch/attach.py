@@ -13,6 +13,7 @@ from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
 from p2psgd.torch.gradient_mean import refuse_several
 from p2psgd.torch.model_link import ModelLink, knows_rank
+from p2psgd.torch.owners_rule import choose_rule
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy, describe_part
 from p2psgd.torch.step_size import Steps
@@ -30,8 +31,8 @@ def attach(
     density: float | None = None,
     tau: float | None = None,
     keep: Sequence[Any] = (),
-    own_residual: bool = True,
-    run_horizon: bool = True,
+    own_residual: bool | None = None,
+    run_horizon: bool | None = None,
     local_steps: int | None = None,
     initial: str = "same",
     **options: Any,
@@ -43,6 +44,10 @@ def attach(
     same weights on all nodes (call `torch.manual_seed` before it is made, or load the same file), or all
     nodes say `initial="first"`.
 
+    With `mode="owners"` and a `rule` but "sum" nodes send gradients, and owners make the changes. The
+    optimizer then gives the learning rate, and of Adagrad, Adam and AdamW the settings of the rule; it
+    changes nothing itself.
+
     Args:
         model: The model, a `torch.nn.Module` on the CPU or one CUDA device. Parameters that require a
             gradient now are trained; they are float32, or bfloat16 or float16 with a float32 master each.
@@ -52,13 +57,15 @@ def attach(
         density: The fraction of all weights that one step sends, above 0 and at most 0.25. Default: 0.01, if
             `tau` is not given. Without effect in a dense ring.
         tau: The threshold in units of the learning rate, instead of `density`: a weight is sent, and moves,
-            when changes of learning rate x tau have added up. Without effect in a dense ring.
+            when changes of learning rate x tau have added up. With a rule of owners it is in units of the
+            gradient. Without effect in a dense ring.
         keep: Objects with `state_dict()` and `load_state_dict()`, such as schedulers and a `GradScaler`. They
             are kept with the node's checkpoints, as are the optimizer's state and the model's buffers, and
             restored when the script is started again. Default: none.
         own_residual: True to train at the replica plus this node's own residual, so that a change that is too
             small to send counts for this node at once. False to train at the replica, as in [Strom 2015].
-            Default: True. Without effect in a ring.
+            Default: True, and False with a rule of owners, where the residual is of gradients. Without effect
+            in a ring.
         run_horizon: True to let the optimizer's betas and momentum count steps of the whole run: each is
             raised to the power of the steps that the run makes for each one of this node, about the number of
             nodes. False to leave them as they are. Default: True. Without effect in a ring.
@@ -99,6 +106,10 @@ def attach(
     if not isinstance(keep, Sequence):
         raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
     check_kept(keep)
+    rule = choose_rule(optimizers, options)
+    if rule is not None:
+        _refuse_for_gradients(own_residual=own_residual, run_horizon=run_horizon)
+        options["rule"] = rule.word
     if local_steps is None and options.get("shards") is not None:
         local_steps = 1
     if local_steps != 1 and options.get("shards") is not None:
@@ -119,12 +130,13 @@ def attach(
             take_first_weights(link, weights)
         if link.mode.rounds and local_steps is None:
             local_steps = 1
-        if local_steps != 1 and link.mode.rounds and not link.mode.dense and not knows_rank(link):
+        sums_changes = link.mode.rounds and not link.mode.dense and rule is None
+        if local_steps != 1 and sums_changes and not knows_rank(link):
             raise TrainerError(
                 "local_steps in a sparse ring needs the number of nodes, which this node does not know: start"
                 " it with p2psgd node --rank i/n, or name all nodes in its --peers"
             )
-        own_residual = own_residual and not link.mode.rounds
+        own_residual = own_residual is not False and not link.mode.rounds and rule is None
         steps = Steps(
             parameters.ranges,
             parameters.owners,
@@ -146,7 +158,8 @@ def attach(
             kept=kept,
             keep=keep,
             own_residual=own_residual,
-            run_horizon=run_horizon,
+            run_horizon=run_horizon is not False and rule is None,
+            rule=rule,
             policy=SendPolicy(
                 link,
                 local_steps=local_steps,
@@ -156,6 +169,15 @@ def attach(
     except BaseException:
         link.close()
         raise
+
+
+def _refuse_for_gradients(**given: bool | None) -> None:
+    for name, value in given.items():
+        if value:
+            raise TrainerError(
+                f"{name}=True means nothing where owners make the changes: nodes send gradients there, so"
+                " leave it out"
+            )
 
 
 def _check_number(name: str, value: float | None, limit: float) -> None:

@@ -1,4 +1,8 @@
-"""Connect a PyTorch model and its optimizers to a node's link, in all modes."""
+"""Connect a PyTorch model and its optimizers to a node's link, in all modes.
+
+More than 700 lines, since `ModelLink` is the whole life of a step, from the hook before it to the parameters
+after it, and a third of it is the reference that its users read.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_
 from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.last_steps import WAIT_S, settle, wait_for_last_steps
 from p2psgd.torch.masters import Masters
+from p2psgd.torch.owners_rule import GradientSum, OwnersRule
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy
 from p2psgd.torch.step_size import Steps
@@ -73,6 +78,9 @@ class LinkOfModel:
 # at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
 # residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
 #
+# Where owners make the changes, the optimiser finds no gradients and changes nothing: these are added up, and
+# sent as they are. The parameters are the replica then, and move by what arrives alone.
+#
 # With local steps only every H-th step sends, or the first one that finds the links free (send_policy.py);
 # until then the steps add up in the parameters alone, and what arrives moves the parameters too.
 
@@ -108,6 +116,7 @@ class ModelLink:
         keep: Sequence[Any],
         own_residual: bool,
         run_horizon: bool,
+        rule: OwnersRule | None,
         policy: SendPolicy,
     ) -> None:
         self._link, self._policy = link, policy
@@ -139,6 +148,7 @@ class ModelLink:
         self._delta = arrays.view(change)
         averages = not policy.adds_up and needs_mean_of_gradients(link, optimizers)
         self._mean = GradientMean(link, parameters) if averages else None
+        self._gradients = None if rule is None else GradientSum(rule, parameters, change)
         link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
         guard = LoadGuard(self._undo)
@@ -448,6 +458,13 @@ class ModelLink:
             self._end_step_of_all()
         first = not self._stepped
         self._parameters.check()
+        if self._gradients is not None:
+            self._gradients.check_step(optimizer, arguments, named)
+            self._refuse_changes()
+            self._gradients.take()
+            self._whole = False
+            self._steps_seen += 1
+            return
         if (self._masters or self._mean) and has_closure(optimizer, arguments, named):
             raise TrainerError(
                 "parameters of bfloat16 or float16 are float32 while the optimizer steps, and a closure would"
@@ -478,6 +495,18 @@ class ModelLink:
                 self._note_pace()
             self._horizons[id(optimizer)].shorten(self._pace.ratio)
 
+    def _refuse_changes(self) -> None:
+        """Undo and refuse what the script has changed in parameters, where nodes send gradients."""
+        self._masters.adopt()
+        with self._arrays.ordered():
+            same = bool((self._flat == self._link.weights).all())
+        if not same:
+            self._undo()
+            raise TrainerError(
+                "the script has changed parameters in place, and nodes send gradients in this run: the"
+                " change is undone; leave it out, or take the rule 'sum'"
+            )
+
     @staticmethod
     def _is_within_a_step(optimizer: Any) -> bool:
         """Return whether the step whose hook asks is called by another step of this optimizer, as where
@@ -506,6 +535,8 @@ class ModelLink:
         if self._is_within_a_step(optimizer):
             return
         self._masters.narrow()
+        if self._gradients is not None:
+            self._gradients.give_back()
         if self._horizons:
             self._horizons[id(optimizer)].restore()
         infinite = getattr(optimizer, "found_inf", None)  # of a fused optimiser, which asks the scaler itself
@@ -540,16 +571,21 @@ class ModelLink:
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
         with self._arrays.ordered():
-            self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
+            if self._gradients is None:
+                self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             if self._own_residual:
                 self._delta -= self._link.residual
             try:
                 self._send()
             except TrainerError as error:
-                self._undo()
-                self._blame_parameter(error)
+                try:
+                    self._blame_parameter(error)
+                finally:
+                    self._undo()
             finally:
                 self._policy.note_send()
+                if self._gradients is not None:
+                    self._gradients.clear()
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
@@ -576,6 +612,11 @@ class ModelLink:
         if link.mode.dense:
             link.send(self._delta, steps=self._policy.unsent)
             return
+        if self._gradients is not None:
+            threshold = steps.take(self._delta, link.residual, [1.0] * len(self._parameters.ranges))
+            link.send(self._delta, threshold, steps=self._policy.unsent, rate=self._gradients.rate)
+            steps.sent()
+            return
         if link.mode.rounds and self._policy.adds_up:  # the sum of what many steps have made would be too far
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
         threshold = steps.take(self._delta, link.residual, self._parameters.rates)
@@ -593,6 +634,12 @@ class ModelLink:
         """Receive between two steps; changes that the script has made to parameters are kept."""
         if not self._whole:
             return self._follow()
+        if self._gradients is not None:
+            self._refuse_changes()
+            with self._arrays.ordered():
+                applied = self._link.receive()
+            self._set_parameters()
+            return applied
         self._whole = False
         self._masters.adopt()
         with self._arrays.ordered():
@@ -616,8 +663,16 @@ class ModelLink:
         In a ring they count nevertheless, so that all nodes have made equally many.
         """
         self._stepped = {}
+        if self._gradients is not None:
+            self._gradients.give_back()
         if not self._link.mode.rounds:
             self._policy.unsent = 0
+            if self._gradients is not None:
+                self._gradients.clear()
+        self._set_parameters()
+
+    def _set_parameters(self) -> None:
+        """Set the parameters to the point at which this node trains."""
         with self._arrays.ordered():
             if self._own_residual:
                 self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
@@ -633,8 +688,13 @@ class ModelLink:
             raise error
         for name, (begin, end) in self._parameters.ranges.items():
             if not bool(self._arrays.xp.isfinite(self._delta[begin:end]).all()):
+                what = (
+                    f"the step has made {name!r}"
+                    if self._gradients is None
+                    else f"the gradient of {name!r} is"
+                )
                 raise TrainerError(
-                    f"the step has made {name!r} NaN or infinite, and nothing of it was sent: lower the"
+                    f"{what} NaN or infinite, and nothing of it was sent: lower the"
                     " learning rate, clip the gradients, or look for the division that made it"
                 ) from None
         raise error

@@ -183,6 +183,8 @@ class NumpyHost:
             self.on_shared()
             return
         self.updates.append(given)
+        if given.rate:  # a gradient, which owners make changes of
+            return
         self.apply(given.words, given.magnitude)
         header = UpdateHeader(
             self.node, 1, len(self.updates), 0, given.steps, given.magnitude, len(given.words)
