@@ -7,6 +7,7 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from p2psgd.wire.messages import ORIGINS_MAX, FrontierRow
+from p2psgd.wire.ring_messages import ROUND_MAX
 
 # ----------------------------------------------------------------------------
 # The frontier: a version vector that also carries each origin's running digest and mini-batch count.
@@ -107,8 +108,10 @@ class Frontier:
 
     @property
     def steps_max(self) -> int:
-        """The highest step count that any origin has reported: in rounds of owners, the last round."""
-        return max((steps for _, _, steps in self._rows.values()), default=0)
+        """The highest step count that any origin has reported: in rounds of owners, the last round. What is
+        beyond the last number of a round is nonsense of a peer, and counts as that one.
+        """
+        return min(ROUND_MAX, max((steps for _, _, steps in self._rows.values()), default=0))
 
     def steps_of(self, origin: Origin) -> int:
         """The step count of the last update of an origin, 0 if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -16,21 +17,25 @@ from p2psgd.wire.reject import PeerError, RejectCode
 
 _HEADER: Final = struct.Struct("<IIQI")
 _CHECKSUM: Final = struct.Struct("<I")
-_COPY: Final = 1  # the bit of the flags
 assert _HEADER.size + _CHECKSUM.size == RULE_STATE_HEADER_BYTES
+
+
+class Kind(enum.IntEnum):
+    """What a state is sent for; a number on the wire."""
+
+    MOVED = 0  # the sender owned these weights, and keeps nothing of it
+    COPY = 1  # to be kept in case that the sender dies
+    SPARE = 2  # a copy of a node that is gone, or from a checkpoint: for owners who have got nothing else
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleState:
-    """A rule's state of the weights from `begin` on, after `steps` steps: `arrays` float32 (arrays, n).
-
-    `copy`: to be kept in case that the sender dies; else it is for the owner of these weights.
-    """
+    """A rule's state of the weights from `begin` on, after `steps` steps: `arrays` float32 (arrays, n)."""
 
     begin: int
     steps: int
     arrays: NDArray[np.float32]
-    copy: bool = False
+    kind: Kind = Kind.MOVED
 
     @property
     def range(self) -> tuple[int, int]:
@@ -40,13 +45,13 @@ class RuleState:
     def part(self, begin: int, end: int) -> RuleState:
         """Return that of some of its weights, as a view."""
         arrays = self.arrays[:, begin - self.begin : end - self.begin]
-        return RuleState(begin, self.steps, arrays, copy=self.copy)
+        return RuleState(begin, self.steps, arrays, self.kind)
 
 
 def pack_rule_state(state: RuleState) -> bytes:
     """Build the body of a RULE_STATE frame."""
     _, weights = state.arrays.shape
-    checked = _HEADER.pack(state.begin, weights, state.steps, _COPY * state.copy)
+    checked = _HEADER.pack(state.begin, weights, state.steps, state.kind)
     payload = np.ascontiguousarray(state.arrays, "<f4").tobytes()
     checksum = codec.continue_crc32c(payload, codec.continue_crc32c(checked, 0))
     return b"".join((checked, _CHECKSUM.pack(checksum), payload))
@@ -58,20 +63,20 @@ def parse_rule_state(body: bytes | bytearray, weights: int, arrays: int) -> Rule
     """
     if len(body) < RULE_STATE_HEADER_BYTES:
         raise _refusal(f"{len(body)} bytes are shorter than its header")
-    begin, count, steps, flags = _HEADER.unpack_from(body)
+    begin, count, steps, kind = _HEADER.unpack_from(body)
     (checksum,) = _CHECKSUM.unpack_from(body, _HEADER.size)
     checked, payload = memoryview(body)[: _HEADER.size], memoryview(body)[RULE_STATE_HEADER_BYTES:]
     if codec.continue_crc32c(payload, codec.continue_crc32c(checked, 0)) != checksum:
         raise PeerError(RejectCode.CHECKSUM, "the checksum of a rule's state does not match its bytes")
     fits = 1 <= count <= RULE_STATE_WEIGHTS_MAX and begin + count <= weights
-    if not fits or steps > NUMBER_MAX or flags > _COPY or not 1 <= arrays <= RULE_STATE_ARRAYS_MAX:
-        raise _refusal(f"{count} weights from {begin} on, after {steps} steps, flags {flags}")
+    if not fits or steps > NUMBER_MAX or kind > Kind.SPARE or not 1 <= arrays <= RULE_STATE_ARRAYS_MAX:
+        raise _refusal(f"{count} weights from {begin} on, after {steps} steps, of kind {kind}")
     if len(payload) != 4 * arrays * count:
         raise _refusal(f"{len(payload)} bytes for {arrays} arrays of {count} weights")
     values = np.frombuffer(payload, "<f4").astype(np.float32).reshape(arrays, count)
     if not np.isfinite(values).all():
         raise _refusal("a number in it is not finite")
-    return RuleState(begin, steps, values, copy=flags == _COPY)
+    return RuleState(begin, steps, values, Kind(kind))
 
 
 def split_rule_states(packed: bytes, weights: int, arrays: int) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A script that trains a net on the digits with an optimizer of PyTorch's, by owners with the rule of its name
+"""A script that trains a net on the digits with an optimizer of PyTorch, by owners with the rule of its name
 unless there is none: `owners_trainer.py NAME RATE RULE ROUNDS`, RULE and ROUNDS as of attach.
 """
 

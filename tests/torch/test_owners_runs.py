@@ -1,4 +1,4 @@
-"""Three real nodes whose owners follow a rule, beside one process alone with the same optimizer of PyTorch's."""
+"""Three real nodes whose owners follow a rule, beside one process with the same optimizer of PyTorch."""
 
 from __future__ import annotations
 

@@ -47,6 +47,7 @@ class Aggregator:
         self.rule = make_rule(parse_mode(spec.mode).rule)
         self.misplaced: list[tuple[Words, int, float]] = []  # gradients for other ranges, each with its rate
         self.pieces: list[RuleState] = []  # of the rule's state, that other owners need
+        self._weights = spec.weights
         self._quantum = np.float32(spec.quantum)
         self._tensors: NDArray[np.int32] = np.zeros(0, np.int32)  # of each weight of the range
         self._starts = np.cumsum([0, *(math.prod(shape) for _, shape in spec.tensors)])[:-1]
@@ -70,7 +71,8 @@ class Aggregator:
         begin, end = self.range
         first, last = np.searchsorted(words, np.array([begin << 1, end << 1], np.uint64))
         kept = len(self._outside) + sum(len(gradient) for gradient, _, _ in self.misplaced)
-        return kept + len(words) - int(last - first) <= OUTSIDE_MAX
+        most = max(OUTSIDE_MAX, 2 * codec.indices_max(self._weights))
+        return kept + len(words) - int(last - first) <= most
 
     def move(self, new: Range) -> list[Update]:
         """Own another range from now on; return, as exact updates, what is left of the old one outside of
@@ -144,7 +146,7 @@ class Aggregator:
         if self._came or len(self._left):
             touched = self._touched()
             counts = self._look_at_what_came()
-            changes = None if self.rule is None else self._step(self.rule, weights())
+            changes = None if self.rule is None else self._step(self.rule, weights(), contributors)
             if changes is not None:
                 self.residual += self._in_quanta(changes)
                 touched = np.flatnonzero(self.residual) + self.range[0]
@@ -155,9 +157,9 @@ class Aggregator:
                 updates += self._take_due(touched, counts / max(1, contributors), last=not updates)
         return updates
 
-    def _step(self, rule: OwnerRule, weights: Floats) -> Floats | None:
+    def _step(self, rule: OwnerRule, weights: Floats, contributors: int) -> Floats | None:
         with np.errstate(all="ignore"):
-            return rule.step(weights)
+            return rule.step(weights, max(1, contributors))
 
     def _touched(self) -> NDArray[np.int64]:
         return np.unique(np.concatenate([self._left, *(words >> np.uint32(1) for words, _, _ in self._came)]))

@@ -1,16 +1,20 @@
 """The state of owners' rules on its way: to the owners of other weights, and as copies to deputies.
 
-When a view gives a weight to another owner, the one before sends what it knows of it. So that the state of a
-killed owner is not lost, each owner sends its deputy, the next owner of the view, a copy in small pieces, one
-after the other and again from the beginning. If it leaves the view the deputy gives the copy to the new
-owners. What they have not got from anybody begins at zero, as at the start of a run.
+An owner that a view, or a member that is back, takes weights from sends what it knows of them to the next
+one. So that the state of a killed owner is not lost, each owner sends its deputy, who owns its range when it
+is gone, a copy in small pieces, one after the other and again from the beginning. If it leaves the view, or
+is gone for long, the deputy gives the copy to whose the weights are. What nobody knows begins at zero, as at
+the start of a run.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import LogEvent
@@ -19,13 +23,16 @@ from p2psgd.core.owners.ranges import Range
 from p2psgd.core.owners.rules.rule import RangeState
 from p2psgd.core.peer import Peer
 from p2psgd.core.send import Outbound
+from p2psgd.core.view import View
 from p2psgd.wire.frames import RULE_STATE_WEIGHTS_MAX, FrameType, pack_frame
 from p2psgd.wire.reject import PeerError, RejectCode
-from p2psgd.wire.rule_state import RuleState, pack_rule_state, parse_rule_state
+from p2psgd.wire.rule_state import Kind, RuleState, pack_rule_state, parse_rule_state
 
 COPY_WEIGHTS: Final = 4096  # in one piece of a copy,
 COPY_S: Final = 0.25  # which go out this far apart: 64 or 128 kB a second
 WAITING_BYTES_MAX: Final = 256 * 1024**2  # for owners that have no link, or are slow to take it
+GONE_TIMEOUTS: Final = 4.0  # failure timeouts that an owner is gone for, before its copy is given away
+PIECES_MAX: Final = 4096  # that wait
 RESTORED_TIMEOUTS: Final = 2.0  # failure timeouts in a view, before what a checkpoint had is given to owners
 LATE_TIMEOUTS: Final = 12.0  # failure timeouts after a move, when nothing more is expected of others
 
@@ -50,19 +57,20 @@ class Custody:
         self._state = state
         self._weights = weights
         self._out = out
-        self._restored = [parse_rule_state(body, weights, len(state.arrays)) for body in restored]
+        bodies = (parse_rule_state(body, weights, len(state.arrays)) for body in restored)
+        self._restored = [replace(body, kind=Kind.SPARE) for body in bodies]
         self._moved_at = 0.0
         self._entered: float | None = None  # when this node's first view began
         self._owners: dict[Origin, Range] = {}
-        self._copies: dict[Origin, dict[int, RuleState]] = {}  # of the owner before this one, by first weight
+        self._copies: dict[Origin, RuleState] = {}  # of the owners whose deputy this node is; zero: unknown
+        self._gone_since: dict[Origin, float] = {}  # of these
         self._copied_to = 0  # the weight where the next piece of a copy begins
         self._copied_at = 0.0
 
     @property
     def size_bytes(self) -> int:
         """Return what is kept of other owners' states, or waits for them."""
-        copies = (piece for pieces in self._copies.values() for piece in pieces.values())
-        return sum(piece.arrays.nbytes for piece in (*self.waiting, *copies))
+        return sum(piece.arrays.nbytes for piece in (*self.waiting, *self._copies.values()))
 
     def _deputy_of(self, owner: Origin) -> Origin | None:
         """Return who owns the range of this owner when it is gone."""
@@ -77,64 +85,90 @@ class Custody:
         piece = parse_rule_state(body, self._weights, len(state.arrays))
         if not state.can_be(piece.arrays):
             raise PeerError(RejectCode.RULE_STATE, "a rule's state is refused: a sum of squares is below 0")
-        if not piece.copy:
-            self.give(piece)
+        if piece.kind is not Kind.COPY:
+            self._add(piece)  # what is of others goes to them at the next tick: two could not agree at once
+            self._bound()
         elif peer.origin in self._owners and self._deputy_of(peer.origin) == self._cluster.me:
             self._keep(peer.origin, piece)
 
     def _keep(self, owner: Origin, piece: RuleState) -> None:
-        """Keep a piece of a copy in the place of what it overlaps: the owner's range may have moved."""
-        begin, end = piece.range
-        pieces = self._copies.setdefault(owner, {})
-        for first, other in list(pieces.items()):
-            if other.begin < end and begin < other.range[1]:
-                del pieces[first]
-        pieces[begin] = piece
+        """Keep a piece of an owner's copy, as far as it is of its range."""
+        begin, end = self._owners[owner]
+        copy = self._copies.get(owner)
+        if copy is None or copy.range != (begin, end):
+            copy = RuleState(begin, 0, np.zeros((len(piece.arrays), end - begin), np.float32), Kind.SPARE)
+        first, last = max(begin, piece.begin), min(end, piece.range[1])
+        if first < last:
+            copy.part(first, last).arrays[:] = piece.part(first, last).arrays
+            self._copies[owner] = replace(copy, steps=piece.steps)
 
     def give(self, piece: RuleState) -> None:
         """Send this to the owners of its weights, this node among them, as soon as they take it."""
-        self.waiting.append(piece)
-        lost = 0
-        while sum(each.arrays.nbytes for each in self.waiting) > WAITING_BYTES_MAX:
-            lost += self.waiting.popleft().arrays.shape[1]
+        self._distribute(piece)
+        self._bound()
+
+    def _bound(self) -> None:
+        lost, size = 0, sum(each.arrays.nbytes for each in self.waiting)
+        while size > WAITING_BYTES_MAX or len(self.waiting) > PIECES_MAX:
+            oldest = self.waiting.popleft()
+            lost += oldest.arrays.shape[1]
+            size -= oldest.arrays.nbytes
         if lost:
             words = f"the rule's state of {lost} weights is given up: their owners do not take it"
             self._out.emit(LogEvent("rule", words, self._cluster.me.node))
 
-    def enter(self, owners: dict[Origin, Range], now: float) -> None:
-        """Follow who owns what, ascending: give the copy of an owner that is gone to the new ones."""
-        before, self._owners = self._owners, owners
-        self._moved_at = now
-        if self._entered is None and len(owners) > 1:
+    def enter(self, owners: dict[Origin, Range], view: View, now: float) -> None:
+        """Follow who owns what, ascending, as far as this node knows."""
+        self._owners, self._moved_at = owners, now
+        if self._entered is None and self._cluster.me in view:
             self._entered = now
         for owner in list(self._copies):
-            if owner in owners and self._deputy_of(owner) == self._cluster.me:
-                continue
-            pieces = self._copies.pop(owner)
-            if owner not in owners and owner in before:
-                for piece in pieces.values():
-                    self.give(RuleState(piece.begin, piece.steps, piece.arrays))
+            if owner not in view:
+                self._give_copy(owner)
+            elif owner in owners and self._deputy_of(owner) != self._cluster.me:
+                self._forget(owner)
+            elif owner in owners:
+                self._gone_since.pop(owner, None)
+            else:
+                self._gone_since.setdefault(owner, now)
         self._copied_to = 0
+
+    def _forget(self, owner: Origin) -> RuleState:
+        self._gone_since.pop(owner, None)
+        return self._copies.pop(owner)
+
+    def _give_copy(self, owner: Origin) -> None:
+        copy = self._forget(owner)
+        if copy.arrays.any():
+            self.give(copy)
 
     def tick(self, now: float) -> None:
         """Send what is due."""
         timeout_s = self._cluster.timing.failure_timeout_s
-        if now - self._moved_at >= LATE_TIMEOUTS * timeout_s:
-            self._state.complete()
-        in_view_s = 0.0 if self._entered is None else now - self._entered
-        if self._restored and in_view_s >= RESTORED_TIMEOUTS * timeout_s:
-            for piece in self._restored:
-                self.give(piece)
-            self._restored.clear()
+        for owner, since in list(self._gone_since.items()):
+            if now - since >= GONE_TIMEOUTS * timeout_s:
+                self._give_copy(owner)
+        self._restore(now, timeout_s)
         self.push()
         if now - self._copied_at >= COPY_S:
             self._copied_at = now
             self._send_copy()
 
+    def _restore(self, now: float, timeout_s: float) -> None:
+        """Give owners what the checkpoint had, when whoever lives has given what it has."""
+        if self._entered is None:
+            return
+        if self._restored and now - self._entered >= RESTORED_TIMEOUTS * timeout_s:
+            restored, self._restored = self._restored, []
+            for piece in restored:
+                self.give(piece)
+        if not self._restored and now - self._moved_at >= LATE_TIMEOUTS * timeout_s:
+            self._state.complete()
+
     def pack(self) -> list[bytes]:
         """Return the state of this node's range and what waits for owners, as bodies of RULE_STATE frames."""
         begin, end = self._state.range
-        pieces = [*self.waiting, *([self._state.cut(begin, end)] if begin < end else [])]
+        pieces = [*self.waiting, *self._restored, *([self._state.cut(begin, end)] if begin < end else [])]
         return [
             pack_rule_state(piece.part(first, min(first + RULE_STATE_WEIGHTS_MAX, piece.range[1])))
             for piece in pieces
@@ -145,17 +179,21 @@ class Custody:
     def push(self) -> None:
         """Send what waits to those that have credit."""
         for _ in range(len(self.waiting)):
-            piece = self.waiting.popleft()
-            begin, end = piece.range
-            for owner, owned in self._owners.items():
-                first, last = max(owned[0], begin), min(owned[1], end)
-                if first < last:
-                    self._push_to(owner, piece.part(first, last))
+            self._distribute(self.waiting.popleft())
+
+    def _distribute(self, piece: RuleState) -> None:
+        begin, end = piece.range
+        for owner, owned in self._owners.items():
+            first, last = max(owned[0], begin), min(owned[1], end)
+            if first < last:
+                self._push_to(owner, piece.part(first, last))
+        if not self._owners:
+            self.waiting.append(piece)
 
     def _push_to(self, owner: Origin, piece: RuleState) -> None:
         """Send this to one owner, or keep what it does not take now."""
         if owner == self._cluster.me:
-            self._state.add(piece)
+            self._add(piece)
             return
         peer = self._cluster.peers.get(owner)
         begin, end = piece.range
@@ -165,6 +203,15 @@ class Custody:
             begin = middle
         if begin < end:
             self.waiting.append(piece.part(begin, end))
+
+    def _add(self, piece: RuleState) -> None:
+        """Add what is of this node's range; the rest waits, since the range is about to move."""
+        self._state.add(piece)
+        begin, end = piece.range
+        owned = self._state.range
+        for first, last in ((begin, min(end, owned[0])), (max(begin, owned[1]), end)):
+            if first < last:
+                self.waiting.append(piece.part(first, last))
 
     def _send(self, peer: Peer, piece: RuleState) -> None:
         self._out.send(peer, pack_frame(FrameType.RULE_STATE, pack_rule_state(piece)))
@@ -180,5 +227,5 @@ class Custody:
         last = min(first + COPY_WEIGHTS, end)
         piece = self._state.cut(first, last)
         if piece.arrays.any():
-            self._send(peer, RuleState(piece.begin, piece.steps, piece.arrays, copy=True))
+            self._send(peer, replace(piece, kind=Kind.COPY))
         self._copied_to = last

@@ -57,7 +57,13 @@ from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import ORIGINS_MAX
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import PeerError, RejectCode
-from p2psgd.wire.ring_messages import BucketContributed, ContributionMade, RingState, pack_ring_state
+from p2psgd.wire.ring_messages import (
+    ROUND_MAX,
+    BucketContributed,
+    ContributionMade,
+    RingState,
+    pack_ring_state,
+)
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 
 PENDING_MAX: Final = 16  # contributions to one owner that are not covered: from then on the trainer waits
@@ -344,7 +350,7 @@ class Owners:
         if self._given > self.round and self._find_awaited(now) is not None:
             return
         self.round = max(self.round, self._given, self._state.frontier.steps_max)
-        if self._retention.stalled or self._state.log.pressure >= STALL:
+        if self._retention.stalled or self._state.log.pressure >= STALL or self.round == ROUND_MAX:
             return
         self._opened = True
         self._out.emit(OpenRound(barrier.contributors, 0))
@@ -369,6 +375,8 @@ class Owners:
         barrier = self.barrier
         if barrier is None or not (barrier.active and self._node.ready):
             return ""
+        if self.round == ROUND_MAX:
+            return f"round {ROUND_MAX:,} is the last one that can be numbered: start a new run"
         words = barrier.explain(now)
         if words or self._opened or self._given <= self.round or self._awaited is None:
             return words
@@ -701,7 +709,7 @@ class Owners:
         ranges = ranges_of(usable, len(self._owners), self._state.spec.weights)
         owners = {self._owners[place]: each for place, each in zip(usable, ranges, strict=True)}
         if self.custody is not None:
-            self.custody.enter(owners, now)
+            self.custody.enter(owners, self._view, now)
         self._range = owners.get(self._cluster.me, (0, 0))
         self._move(now)
 

@@ -29,6 +29,6 @@ class Adagrad:
         changes: Floats = -np.float32(rate) * gradient / (np.sqrt(summed + self._initial) + self._epsilon)
         return changes
 
-    def step(self, weights: Floats) -> Floats | None:
+    def step(self, weights: Floats, contributors: int) -> Floats | None:
         """Return nothing."""
         return None

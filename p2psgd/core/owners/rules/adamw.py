@@ -1,4 +1,4 @@
-"""AdamW [Loshchilov and Hutter 2019, algorithm 2] on the mean of what was contributed since the last step."""
+"""AdamW [Loshchilov and Hutter 2019, algorithm 2] on the mean over nodes of what came since the last step."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class AdamW:
         self._rate = rate
         return None
 
-    def step(self, weights: Floats) -> Floats | None:
+    def step(self, weights: Floats, contributors: int) -> Floats | None:
         """Return the changes."""
         if not self._contributions:
             return None
         state = self.state
         state.steps += 1
         first, second = state.arrays[FIRST], state.arrays[SECOND]
-        gradient = self._sum / np.float32(self._contributions)
+        gradient = self._sum / np.float32(contributors)
         self._contributions = 0
         beta1, beta2 = self._betas
         first += np.float32(1 - beta1) * (gradient - first)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from p2psgd.core.owners.ranges import Range
 from p2psgd.wire.cover import NUMBER_MAX
-from p2psgd.wire.rule_state import RuleState
+from p2psgd.wire.rule_state import Kind, RuleState
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]  # weights, counted from the first one of the range
@@ -26,9 +26,9 @@ class OwnerRule(Protocol):
         there; None if `step` makes them.
         """
 
-    def step(self, weights: Floats) -> Floats | None:
-        """Return the changes of the whole range, whose weights are `weights` (n,), from what was contributed
-        since the last step; None if there is nothing.
+    def step(self, weights: Floats, contributors: int) -> Floats | None:
+        """Return the changes of the whole range, whose weights are `weights` (n,), from what so many nodes
+        contributed since the last step; None if there is nothing.
         """
 
 
@@ -37,7 +37,8 @@ class RangeState:
 
     Each is a sum over steps in which older ones count less: after a step `decays[name]` remains of it. So a
     state that another node kept for a weight can be added to what this one has begun from zero meanwhile, and
-    is as if it had been here from the start. It is added once.
+    is as if it had been here from the start. A spare, a copy of what another may have given as well, is added
+    once at most, and only to a weight of which nothing else has come since it moved here.
     """
 
     def __init__(self, decays: Mapping[str, float], *, squares: str) -> None:
@@ -47,8 +48,8 @@ class RangeState:
         self.arrays = {name: np.zeros(0, np.float32) for name in decays}
         self._decays = dict(decays)
         self._squares = list(decays).index(squares)
-        self._lacks: NDArray[np.bool_] = np.zeros(0, np.bool_)  # what another kept is still to come
-        self._begun = 0  # the steps when these began
+        # By weight, the steps when it began here, and -1 once what another kept has come:
+        self._begun: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
     def size_bytes(self) -> int:
@@ -62,11 +63,8 @@ class RangeState:
     def cut(self, begin: int, end: int) -> RuleState:
         """Return a copy of the state of these weights, all of them of the range."""
         first, last = begin - self.range[0], end - self.range[0]
-        return RuleState(
-            begin,
-            min(self.steps, NUMBER_MAX),
-            np.stack([array[first:last] for array in self.arrays.values()]),
-        )
+        arrays = np.stack([array[first:last] for array in self.arrays.values()])
+        return RuleState(begin, min(self.steps, NUMBER_MAX), arrays)
 
     def move(self, new: Range) -> list[RuleState]:
         """Keep the state of another range from now on, zero where it is not known; return that of the weights
@@ -80,36 +78,38 @@ class RangeState:
         pieces = [self.cut(*part) for part in lost if part[0] < part[1]]
         pieces = [piece for piece in pieces if piece.arrays.any()]  # of zeros nobody lacks anything
         size = new[1] - new[0]
-        before, self._lacks = self._lacks, np.ones(size, np.bool_)
+        before, self._begun = self._begun, np.full(size, self.steps)
         old = self.arrays
         self.arrays = {name: np.zeros(size, np.float32) for name in old}
         if kept[0] < kept[1]:
             here = slice(kept[0] - new[0], kept[1] - new[0])
             there = slice(kept[0] - begin, kept[1] - begin)
-            self._lacks[here] = before[there]
+            self._begun[here] = before[there]
             for name, array in self.arrays.items():
                 array[here] = old[name][there]
-        self.range, self._begun = new, self.steps
+        self.range = new
         return pieces
 
     def complete(self) -> None:
-        """Wait for nothing any more: what comes from now on has been here before, or is not missed."""
-        self._lacks[:] = False
+        """Wait for no spare any more."""
+        self._begun[:] = -1
 
     def add(self, piece: RuleState) -> None:
-        """Add what another node kept, where this one began from zero."""
+        """Add what another node kept."""
         begin, end = max(piece.begin, self.range[0]), min(piece.range[1], self.range[1])
         if begin >= end:
             return
         here = slice(begin - self.range[0], end - self.range[0])
-        there = slice(begin - piece.begin, end - piece.begin)
-        taken = self._lacks[here]
-        since = self.steps - self._begun
-        for decay, array, values in zip(
-            self._decays.values(), self.arrays.values(), piece.arrays, strict=True
-        ):
-            array[here] += np.where(taken, values[there] * np.float32(decay**since), np.float32(0))
-        self._lacks[here] = False
-        older = max(0, piece.steps + since - self.steps)
+        values = piece.part(begin, end).arrays
+        lacks = self._begun[here] >= 0
+        taken = lacks | (piece.kind is not Kind.SPARE)
+        if not taken.any():
+            return
+        since = np.where(lacks, self.steps - self._begun[here], 0)
+        for decay, array, added in zip(self._decays.values(), self.arrays.values(), values, strict=True):
+            remains = np.float32(decay) ** since.astype(np.float32)
+            array[here] += np.where(taken, added * remains, np.float32(0))
+        older = max(0, piece.steps + int(since.max()) - self.steps)
         self.steps += older
-        self._begun += older
+        self._begun[self._begun >= 0] += older
+        self._begun[here] = -1

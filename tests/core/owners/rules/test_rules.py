@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from p2psgd.core.owners.rules import make_rule
 from p2psgd.core.owners.rules.rule import OwnerRule, RangeState
 from p2psgd.wire.rule import RULES, parse_rule
+from p2psgd.wire.rule_state import Kind, RuleState
 
 WEIGHTS = 12
 
@@ -50,7 +52,7 @@ def test_adagrad_is_its_formula() -> None:
         changes = rule.contribute(places(3, 7), floats(*gradient), rate)
         assert changes is not None
         np.testing.assert_allclose(changes, np.array(wanted), rtol=1e-6)
-    assert rule.step(floats(*[0.0] * WEIGHTS)) is None
+    assert rule.step(floats(*[0.0] * WEIGHTS), 1) is None
     assert rule.state.arrays["squares"].nonzero()[0].tolist() == [3, 7]
 
 
@@ -78,10 +80,10 @@ def test_adamw_is_its_formula_on_the_mean_of_what_came() -> None:
             second[index] = 0.9 * second[index] + 0.1 * mean**2
             scale = math.sqrt(second[index] / (1 - 0.9**step)) + 0.001
             wanted.append(-0.1 * first[index] / (1 - 0.8**step) / scale - 0.1 * 0.1 * float(weights[index]))
-        changes = rule.step(weights)
+        changes = rule.step(weights, len(contributions))
         assert changes is not None
         np.testing.assert_allclose(changes, np.array(wanted), rtol=1e-5)
-        assert rule.step(weights) is None  # nothing has come
+        assert rule.step(weights, 1) is None  # nothing has come
 
 
 @pytest.mark.parametrize("text", ["adagrad", "adamw"])
@@ -91,7 +93,7 @@ def test_no_gradient_ends_a_rule(text: str, size: float) -> None:
     with np.errstate(all="ignore"):  # as the aggregator has it
         for _ in range(3):
             rule.contribute(places(1), floats(size), 100.0)
-            rule.step(floats(*[0.0] * WEIGHTS))
+            rule.step(floats(*[0.0] * WEIGHTS), 1)
     assert rule.state.arrays.keys()
 
 
@@ -105,6 +107,10 @@ def state_of(begin: int, end: int) -> RangeState:
     state = RangeState(DECAYS, squares="second")
     state.move((begin, end))
     return state
+
+
+def spare(state: RangeState, begin: int, end: int) -> RuleState:
+    return replace(state.cut(begin, end), kind=Kind.SPARE)
 
 
 def let_pass(state: RangeState, values: NDArray[np.float32]) -> None:
@@ -136,8 +142,8 @@ def test_what_comes_late_is_as_if_it_had_been_there_from_the_start(
             values = random.standard_normal(WEIGHTS).astype(np.float32)
             for state in states:
                 let_pass(state, values)
-    new.add(old.cut(0, 5))
-    new.add(old.cut(3, WEIGHTS))  # of 3 and 4 it comes twice
+    new.add(spare(old, 0, 5))
+    new.add(spare(old, 3, WEIGHTS))  # of 3 and 4 it comes twice
     for name, array in whole.arrays.items():
         np.testing.assert_allclose(new.arrays[name], array, atol=1e-5)
 
@@ -145,11 +151,11 @@ def test_what_comes_late_is_as_if_it_had_been_there_from_the_start(
 def test_what_an_owner_inherited_is_not_added_to_again() -> None:
     old, new = state_of(0, WEIGHTS), state_of(4, 8)
     let_pass(old, np.ones(WEIGHTS, np.float32))
-    new.add(old.cut(0, 6))
-    new.add(old.cut(0, WEIGHTS))
+    new.add(spare(old, 0, 6))
+    new.add(spare(old, 0, WEIGHTS))
     assert new.arrays["first"].tolist() == [1, 1, 1, 1]
     new.move((2, 8))
-    new.add(old.cut(0, WEIGHTS))
+    new.add(spare(old, 0, WEIGHTS))
     assert new.arrays["first"].tolist() == [1] * 6
     assert new.steps == 1
 
@@ -158,7 +164,7 @@ def test_what_comes_very_late_is_left_out() -> None:
     old, new = state_of(0, WEIGHTS), state_of(4, 8)
     let_pass(old, np.ones(WEIGHTS, np.float32))
     new.complete()
-    new.add(old.cut(0, WEIGHTS))
+    new.add(spare(old, 0, WEIGHTS))
     assert not new.arrays["first"].any()
 
 
@@ -167,8 +173,37 @@ def test_steps_of_before_count_for_what_a_rule_divides_by() -> None:
     for state, steps in ((old, 5), (new, 2)):
         for _ in range(steps):
             let_pass(state, np.ones(WEIGHTS, np.float32))
-    new.add(old.cut(0, 6))
+    new.add(spare(old, 0, 6))
     assert new.steps == 7
-    new.add(old.cut(6, WEIGHTS))
+    new.add(spare(old, 6, WEIGHTS))
     assert new.steps == 7
     assert len(set(new.arrays["first"].tolist())) == 1
+
+
+def test_what_was_moved_is_added_always_and_a_spare_only_to_what_lacks_one() -> None:
+    """A member that was gone for a moment gets back what was added meanwhile, beside what it has."""
+    here, meanwhile = state_of(0, WEIGHTS), state_of(0, WEIGHTS)
+    let_pass(here, np.ones(WEIGHTS, np.float32))
+    here.complete()
+    let_pass(meanwhile, np.full(WEIGHTS, 2, np.float32))
+    here.add(spare(meanwhile, 0, WEIGHTS))
+    assert here.arrays["first"].tolist() == [1] * WEIGHTS
+    here.add(meanwhile.cut(0, WEIGHTS))
+    assert here.arrays["first"].tolist() == [3] * WEIGHTS
+
+
+def test_the_decay_counts_from_where_a_weight_began_whatever_moves_later() -> None:
+    old, new = state_of(0, WEIGHTS), state_of(4, 8)
+    let_pass(old, np.ones(WEIGHTS, np.float32))
+    for _ in range(4):
+        let_pass(new, np.zeros(WEIGHTS, np.float32))
+    new.move((4, 9))
+    new.add(spare(old, 0, WEIGHTS))
+    assert new.arrays["first"].tolist() == [0.5**4] * 4 + [1]
+
+
+def test_steps_of_a_state_that_is_not_taken_mean_nothing() -> None:
+    state = state_of(0, 4)
+    state.complete()
+    state.add(RuleState(0, 2**63 - 1, np.zeros((2, 4), np.float32), Kind.SPARE))
+    assert state.steps == 0
