@@ -130,6 +130,7 @@ class Link:
         self.tensors: Mapping[str, NDArray[np.float32]] = self._compute.tensors
         self._counts = ShardCounts(answer) if answer.shards else None
         self._begun = answer.steps
+        self._takes_rate = self.mode.rule.gradients
         self._rate = 0.0  # of the last gradient
         self._announced = 0  # steps that peers hear of by an update of this trainer
         self._residual_pass = ResidualPass(
@@ -298,19 +299,17 @@ class Link:
         self._check_open()
         self._client.check_daemon()
         check_steps("steps", steps)
-        self._check_rate(rate)
+        if self._takes_rate or rate is not None:
+            self._check_rate(rate)
         return self._send(delta, threshold, steps, rate or 0.0)
 
     def _check_rate(self, rate: float | None) -> None:
-        rule = self.mode.rule
-        if not rule.gradients:
-            if rate is not None:
-                raise TrainerError(f"rate {rate!r:.100} is refused: {_NO_RATE}")
-            return
+        if not self._takes_rate:
+            raise TrainerError(f"rate {rate!r:.100} is refused: {_NO_RATE}")
         if not isinstance(rate, float | int | np.floating | np.integer) or not 0 < rate <= RATE_MAX:
             raise TrainerError(
-                f"rate {rate!r:.100} is refused: the owners' rule is {rule.name}, so give the gradient, and"
-                f" the learning rate as a number above 0 and at most {RATE_MAX:g}"
+                f"rate {rate!r:.100} is refused: the owners' rule is {self.mode.rule.name}, so give the"
+                f" gradient, and the learning rate as a number above 0 and at most {RATE_MAX:g}"
             )
 
     def _announce(self, zeros: NDArray[Any]) -> None:

@@ -165,16 +165,16 @@ class Receiver:
         if self.covered is not None and header.cover:
             self.covered(origin, now)
         self.relays[origin.node] = peer.origin
-        self._log_sender.pass_on(origin, self._cluster.peers.values(), now)
         if origin == peer.origin:
             peer.last_progress = now
-        if origin == peer.origin or not self._log_sender.routes.relays:
-            self._acknowledge(peer, frame_bytes, now)
+        self._acknowledge(peer, origin, frame_bytes, now)
 
-    def _acknowledge(self, peer: Peer, frame_bytes: int, now: float) -> None:
-        """Count an applied update, and send STATUS after many. Where updates are relayed it is their origin
-        that wants to know how far this node is.
-        """
+    def _acknowledge(self, peer: Peer, origin: Origin, frame_bytes: int, now: float) -> None:
+        """Count an applied update, and send STATUS after many; pass it on to those that this node relays to."""
+        if self._log_sender.routes.relays:
+            self._log_sender.pass_on(origin, self._cluster.peers.values(), now)
+            if origin != peer.origin:  # its origin wants to know how far this node is
+                return
         peer.applied_bytes += frame_bytes
         peer.applied_updates += 1
         if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:

@@ -181,10 +181,9 @@ class LogSender:
 
     def pass_on(self, origin: Origin, peers: Iterable[Peer], now: float) -> None:
         """Send an update that was just applied to those who get it from this node."""
-        if self.routes.relays:
-            for peer in peers:
-                if origin in peer.cursors:
-                    self.push(peer, now)
+        for peer in peers:
+            if origin in peer.cursors:
+                self.push(peer, now)
 
     def bring_up(self, peer: Peer, now: float) -> None:
         """Send a peer now what it lacks of our own updates, though another node relays these to it."""
@@ -219,7 +218,9 @@ class LogSender:
                     else:
                         del peer.cursors[origin]
                     break
-                self._send(peer, origin, cursor, frame)
+                self._outbound.send(peer, frame)
+                peer.own_sent = cursor.next if origin == self._state.me else peer.own_sent
+                cursor.next += 1
                 left -= 1
             else:
                 if cursor.last is not None and cursor.next > cursor.last:
@@ -228,12 +229,6 @@ class LogSender:
             left -= self._feed(peer, now, most=left)
         if left <= 0 and peer.credit > 0:
             self._outbound.order_turn()
-
-    def _send(self, peer: Peer, origin: Origin, cursor: Cursor, frame: bytes) -> None:
-        self._outbound.send(peer, frame)
-        if origin == self._state.me:
-            peer.own_sent = cursor.next
-        cursor.next += 1
 
     def _frame(self, origin: Origin, cursor: Cursor) -> bytes | None:
         """Return the next frame; None if it is not here. The first is looked at: a peer that refused it

@@ -35,7 +35,7 @@ from p2psgd.wire.mode import parse_mode
 # anything is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
 
 
-VERSION = 11  # of the control protocol and of the memory's layout
+VERSION = 12  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 128 * 1024
 ARRAY_MAX = 8192  # elements in one: a status has 1,024 peers, a script's state 4,096 arrays
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold

@@ -250,8 +250,9 @@ def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
     modes = known.mode != spec.mode
     this, other = (name_run(run.fingerprint, run.label, run.mode if modes else "") for run in (known, spec))
     mode = parse_mode(known.mode)
-    options = f"--mode ring --payload {mode.payload}" if mode.ring else f"--mode {mode.word}"
-    options = "--mode owners --rounds" if mode.owners and mode.rounds else options
+    options = f"--mode ring --payload {mode.payload}" if mode.ring else "--mode async"
+    if mode.owners:
+        options = f"--mode owners{' --rounds' * mode.rounds} --rule '{mode.rule.word}'"
     words = f" and {options}" if modes else ""
     return (
         f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "
