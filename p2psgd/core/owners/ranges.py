@@ -14,7 +14,7 @@ Range = tuple[int, int]
 
 # Each owner costs each node the headers of a contribution and of an update, and relieves the others of what
 # comes in. So few own a small net: six, and in large runs about as many as make both equal. In a large net
-# headers are little beside a range of so many weights, and all own. docs/decisions/owners.md has the figures.
+# headers are little beside a range of this size, and all own. docs/decisions/owners.md has the figures.
 OWNERS_MIN: Final = 6
 RANGE_WEIGHTS: Final = 2**18
 
