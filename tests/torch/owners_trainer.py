@@ -1,5 +1,6 @@
-"""A script that trains a net on the digits with an optimizer of PyTorch, by owners with the rule of its name
-unless there is none: `owners_trainer.py NAME RATE RULE ROUNDS`, RULE and ROUNDS as of attach.
+"""A script that trains a net on the digits: `owners_trainer.py OPTIMIZER RATE RULE ROUNDS`.
+
+RULE and ROUNDS are as of attach; without a rule it trains in this process alone.
 """
 
 from __future__ import annotations

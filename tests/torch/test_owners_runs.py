@@ -1,4 +1,4 @@
-"""Three real nodes whose owners follow a rule, beside one process with the same optimizer of PyTorch."""
+"""Three real nodes whose owners follow a rule, beside one process alone with the same optimizer."""
 
 from __future__ import annotations
 
