@@ -126,7 +126,9 @@ class Receiver:
 
     # -- updates
 
-    def update(self, peer: Peer, body: bytes | bytearray, now: float) -> None:
+    def update(  # noqa: PLR0912 (one branch a check, and a call for each would be taken with every update)
+        self, peer: Peer, body: bytes | bytearray, now: float
+    ) -> None:
         """Check the body of an UPDATE in the order of SPEC.md, 11: apply it, or count it as a duplicate, or
         ask for what comes before.
         """
@@ -165,16 +167,12 @@ class Receiver:
         if self.covered is not None and header.cover:
             self.covered(origin, now)
         self.relays[origin.node] = peer.origin
-        if origin == peer.origin:
-            peer.last_progress = now
-        self._acknowledge(peer, origin, frame_bytes, now)
-
-    def _acknowledge(self, peer: Peer, origin: Origin, frame_bytes: int, now: float) -> None:
-        """Count an applied update, and send STATUS after many; pass it on to those that this node relays to."""
         if self._log_sender.routes.relays:
             self._log_sender.pass_on(origin, self._cluster.peers.values(), now)
-            if origin != peer.origin:  # its origin wants to know how far this node is
-                return
+        if origin == peer.origin:
+            peer.last_progress = now
+        elif self._log_sender.routes.relays:
+            return  # its origin wants to know how far this node is
         peer.applied_bytes += frame_bytes
         peer.applied_updates += 1
         if peer.applied_bytes >= STATUS_APPLIED_BYTES or peer.applied_updates >= STATUS_APPLIED_UPDATES:

@@ -1,6 +1,6 @@
 """Connect a PyTorch model and its optimizers to a node's link, in all modes.
 
-More than 700 lines, since `ModelLink` is the whole life of a step, from the hook before it to the parameters
+More than 700 lines, since `ModelLink` makes a whole step, from the hook before it to the parameters
 after it, and a third of it is the reference that its users read.
 """
 
