@@ -233,3 +233,19 @@ def test_what_changes_later_is_refused(daemon: Daemon) -> None:
         expected = gradient_of(model)
         optimizer.step()
         np.testing.assert_allclose(given(daemon, link), expected, atol=1e-5)
+
+
+def test_a_script_that_is_started_again_goes_on_with_rate_and_residual(daemon: Daemon) -> None:
+    models = [make_model(), make_model()]
+    expected = np.zeros(WEIGHTS)
+    for number, model in enumerate(models):
+        optimizer = optim.Adagrad(model.parameters(), lr=0.5)
+        scheduler = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        with attach(daemon, model, optimizer, keep=[scheduler]) as link:
+            assert link.steps == number
+            take_gradient(model, number)
+            expected += gradient_of(model)
+            optimizer.step()
+            scheduler.step()
+            np.testing.assert_allclose(given(daemon, link), expected, atol=1e-5)
+    assert [each.rate for each in daemon.host.updates] == [0.5, 0.25]
