@@ -21,7 +21,7 @@ assert _HEADER.size + _CHECKSUM.size == RULE_STATE_HEADER_BYTES
 
 
 class Kind(enum.IntEnum):
-    """What a state is sent for; a number on the wire."""
+    """The purpose of a state on its way; a number on the wire."""
 
     MOVED = 0  # the sender owned these weights, and keeps nothing of it
     COPY = 1  # to be kept in case that the sender dies

@@ -32,6 +32,7 @@ COARSE: Final = (16, 4)  # times the magnitude: what is that far beyond it goes 
 
 CAME_MAX: Final = 4096  # contributions that are kept one by one: then they are counted
 OUTSIDE_MAX: Final = 2**18  # values outside of the range; members that differ on ranges do so for a moment
+OUTSIDE_CONTRIBUTIONS: Final = 2  # or as many as two of the largest contributions hold
 CHANGE_MAX: Final = 2.0**24  # quanta, that a rule may make at once: the end of the run
 
 Words = NDArray[np.uint32]
@@ -71,7 +72,7 @@ class Aggregator:
         begin, end = self.range
         first, last = np.searchsorted(words, np.array([begin << 1, end << 1], np.uint64))
         kept = len(self._outside) + sum(len(gradient) for gradient, _, _ in self.misplaced)
-        most = max(OUTSIDE_MAX, 2 * codec.indices_max(self._weights))
+        most = max(OUTSIDE_MAX, OUTSIDE_CONTRIBUTIONS * codec.indices_max(self._weights))
         return kept + len(words) - int(last - first) <= most
 
     def move(self, new: Range) -> list[Update]:

@@ -155,7 +155,7 @@ class Custody:
             self._send_copy()
 
     def _restore(self, now: float, timeout_s: float) -> None:
-        """Give owners what the checkpoint had, when whoever lives has given what it has."""
+        """Give owners what the checkpoint had, after the others have given what they have."""
         if self._entered is None:
             return
         if self._restored and now - self._entered >= RESTORED_TIMEOUTS * timeout_s:

@@ -690,7 +690,9 @@ class Owners:
             for member in self._members
             if member in self._gone_since or (apart and member not in before)
         }
-        self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
+        self._owners = self._members
+        if self.barrier is None:
+            self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
         self._follow_members(now)
         self._usable = None
         self._follow_owners(now)

@@ -19,6 +19,7 @@ def test_the_first_of_a_contributor_leaves_nothing_to_cover(
     clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aggregator, "OUTSIDE_MAX", 1)
+    monkeypatch.setattr(aggregator, "OUTSIDE_CONTRIBUTIONS", 0)
     cluster = clusters(2, mode="owners")
     cluster.found()
     replica, peer = cluster.replica(1), cluster.replica(0).me

@@ -13,7 +13,7 @@ A: Final = "Aggregator."
 B: Final = "Barrier."
 C: Final = "Channel."
 O: Final = "Owners."  # noqa: E741
-IF_PUBLISHED: Final = "if not self._due and self.aggregator.idle:"
+IF_PUBLISHED: Final = "if self._is_idle:"
 OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     # the channel
     "not-sent-again-on-a-new-link": (Edit(channel, C + "resend", "self.sent = 0", "pass"),),
@@ -98,7 +98,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(owners, O + "take", "if header.number <= self.received.get(origin, 0):", "if False:"),
     ),
     "own-part-not-added": (
-        Edit(owners, O + "_append", "self.aggregator.add(part.words, part.magnitude, part.rate)", "pass"),
+        Edit(owners, O + "_append", "self._add(owner, part.words, part.magnitude, part.rate)", "pass"),
     ),
     "covers-one-too-many": (
         Edit(

@@ -27,8 +27,8 @@ class OwnerRule(Protocol):
         """
 
     def step(self, weights: Floats, contributors: int) -> Floats | None:
-        """Return the changes of the whole range, whose weights are `weights` (n,), from what so many nodes
-        contributed since the last step; None if there is nothing.
+        """Return the changes of the whole range, whose weights are `weights` (n,), from what `contributors`
+        nodes gave since the last step; None if there is nothing.
         """
 
 
