@@ -213,6 +213,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     # rounds
     "round-published-by-the-first": (
         Edit(barrier, B + "complete", "last = min(ended, default=", "last = max(ended, default="),
+        Edit(barrier, B + "is_due", "if self._finds_missing(now):", "if False:"),
     ),
     "round-1-waits-for-no-trainer": (Edit(barrier, B + "begun", "elif not self.absent or", "elif True or"),),
     "late-member-waited-for": (Edit(barrier, B + "tick", "self._left_out.update(waiting)", "pass"),),
