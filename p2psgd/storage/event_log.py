@@ -75,7 +75,17 @@ KINDS: Final = frozenset(
     {"start", "stop", "cut short", "trainer", "stall", "alarm", "checkpoint", "restored"}
     | {"link", "view", "admitted", "left", "evicted", "removed", "ready", "unready"}
     | {"snapshot given", "snapshot taken", "quarantine", "mended", "lost", "abandoned"}
-    | {"result given", "given up", "contributions", "refused", "certificate", "reload", "zeroconf"}
+    | {
+        "result given",
+        "given up",
+        "contributions",
+        "rule",
+        "late",
+        "refused",
+        "certificate",
+        "reload",
+        "zeroconf",
+    }
 )
 
 Figure = int | float | str | bool

@@ -134,7 +134,9 @@ def training_pair(path: Path, certificates: Certificates | None) -> Iterator[Pai
 
     def start(number: int) -> Daemon:
         tls = () if certificates is None else certificates.options(f"node-{number}")
-        trained = f"{sys.executable} -m tests.chaos.trainer {path / f'notes-{number}'}"  # at a steady pace
+        trained = (
+            f"{sys.executable} -m tests.chaos.trainer {path / f'notes-{number}'} async"  # at a steady pace
+        )
         return place.start(number, "--trainer", trained, *tls)
 
     with all_stopped([start(number) for number in range(2)]) as daemons:

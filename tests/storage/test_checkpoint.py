@@ -394,6 +394,6 @@ def test_weights_of_a_dense_ring_come_back_bit_by_bit(path: Path) -> None:
 def test_a_mode_that_is_not_known_cannot_be_kept(path: Path) -> None:
     spec = RunSpec((("w", (8,)),), -20, "ring-ternary", "", b"x" * 32, "stall")
     with pytest.raises(
-        CheckpointError, match="mode 'ring-ternary' is not known; the modes are async, owners, ring-"
+        CheckpointError, match="mode 'ring-ternary' is not known; the modes are async, owners, owners-rounds"
     ):
         write_checkpoint(path, dataclasses.replace(checkpoint(updates=0, trainer=False), spec=spec))
