@@ -1,4 +1,7 @@
-"""The model behind `python -m benchmarks.plan`: steps a second, bytes, and what limits a run."""
+"""The model behind `python -m benchmarks.plan`: steps a second, bytes, and what limits a run.
+
+More than 700 lines, since it is one prediction, whose formulas share their symbols, with its page.
+"""
 
 from __future__ import annotations
 
@@ -436,8 +439,8 @@ def dense_ring_load(setting: Setting, costs: Costs) -> Load:
 
 
 def _background(setting: Setting, costs: Costs, *, rows: int, status_bytes: int) -> dict[str, float]:
-    """STATUS of so many rows and bytes, to and from each peer. One is made for all to whom it is due in the
-    same tick.
+    """Return the cost of STATUS with `rows` rows and `status_bytes` bytes, to and from each peer. A node
+    makes one for all peers that are due one in the same tick.
     """
     peers, each_per_s = setting.nodes - 1, statuses_per_s(setting.failure_timeout_s)
     rate, made = peers * each_per_s, min(peers, TICKS_TO_STATUS) * each_per_s

@@ -122,7 +122,7 @@ class Peer(Lifecycle[PeerState]):
     last_progress: float  # when it last brought an update of its own, or showed that we lack none
     credit: int  # bytes that may still be given to the link
     status: Mapping[Origin, FrontierRow] | None = None  # its last STATUS, None before the first,
-    confirmed: Mapping[int, ConfirmedRow] = field(default_factory=dict)  # and whom it hears, by node
+    confirmed: Mapping[int, ConfirmedRow] = field(default_factory=dict)  # and the nodes whose STATUS it gets
     told: StatusTables | None = None  # what our last STATUS to it had
     ahead: Mapping[Origin, FrontierRow] = field(default_factory=dict)  # of it what was beyond our frontier
     view: int = 0  # the latest view it has told

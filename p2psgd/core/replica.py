@@ -6,6 +6,8 @@ same code. What it knows and does is in files of their own: state (weights, fron
 (what peers are given, and which peer to ask), membership (agreed views), view_change (what they mean), acks,
 readiness (READY), snapshot, scrub (and copies), quarantine, retention and eviction (trimming), checkpoint,
 and in ring mode ring.
+
+More than 700 lines, since it is the one list of what can happen, and of the part that each event goes to.
 """
 
 from __future__ import annotations

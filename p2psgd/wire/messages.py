@@ -332,7 +332,7 @@ def parse_peers(table: bytes) -> list[PeerRow]:
 # in a packed table (see above), and a reader of a message finds its tables' names here too.
 
 
-PROTOCOL_VERSION: Final = 2
+PROTOCOL_VERSION: Final = 3
 TEXT_MAX: Final = 900  # code points: with a code, and 4 bytes each, a REJECT still fits its frame
 
 U64 = Annotated[int, Field(strict=True, ge=0, le=U64_MAX)]

@@ -13,7 +13,7 @@ from p2psgd.wire.reject import PeerError
 
 def hello(**changes: object) -> Hello:
     fields: dict[str, object] = {
-        "protocol": 2,
+        "protocol": 3,
         "node": 1,
         "incarnation": 10,
         "name": "here",

@@ -355,7 +355,7 @@ def test_a_stranger_that_sends_garbage_is_dropped_and_counted(loop_factory: Loop
         (
             pack_frame(FrameType.WELCOME, msgpack.packb(OLD_HELLO)),
             RejectCode.PROTOCOL,
-            "protocol 1 there, 2 here: install the same p2psgd on both",
+            "protocol 1 there, 3 here: install the same p2psgd on both",
         ),
         (
             pack_frame(FrameType.REJECT, msgpack.packb(OLD_REJECT)),

@@ -64,7 +64,7 @@ Case = tuple[str, str, Fields]  # name, type, fields in the specification's orde
 Refused = tuple[str, str, bytes]  # name, type, body
 
 GREETING: Final[Fields] = {
-    "protocol": 2,
+    "protocol": 3,
     "node": 0xA1,
     "incarnation": 1000,
     "name": "anna",
@@ -76,7 +76,7 @@ GREETING: Final[Fields] = {
     "rank": "0/2",
 }
 LARGEST: Final[Fields] = {
-    "protocol": 2,
+    "protocol": 3,
     "node": U64_MAX,
     "incarnation": U64_MAX,
     "name": "\u00fc" * 64,

@@ -274,7 +274,7 @@ def test_words_may_be_as_long_as_their_frame_allows() -> None:
 
 @pytest.mark.parametrize("frame_type", [FrameType.HELLO, FrameType.WELCOME])
 @pytest.mark.parametrize(
-    ("fields", "number"), [(OLD_HELLO, 1), (LATER_HELLO, 3), ({"protocol": 65535}, 65535)]
+    ("fields", "number"), [(OLD_HELLO, 1), (LATER_HELLO, 4), ({"protocol": 65535}, 65535)]
 )
 def test_a_greeting_of_another_version_is_judged_by_its_number(
     frame_type: FrameType, fields: dict[str, Any], number: int
@@ -294,7 +294,7 @@ def test_what_is_no_protocol_number_is_a_wrong_message(odd: object) -> None:
 
 
 def test_what_stands_in_a_greeting_of_another_version_is_bounded() -> None:
-    odd = {"protocol": 3, "node": True, "name": "x" * 3000, "mode": b"doctor"}
+    odd = {"protocol": 4, "node": True, "name": "x" * 3000, "mode": b"doctor"}
     with pytest.raises(OtherProtocolError) as caught:
         parse_message(FrameType.HELLO, msgpack.packb(odd))
     assert (caught.value.node, caught.value.name, caught.value.mode) == (0, "x" * 64, "")
@@ -302,7 +302,7 @@ def test_what_stands_in_a_greeting_of_another_version_is_bounded() -> None:
 
 @pytest.mark.parametrize("frame_type", [FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT])
 def test_a_greeting_of_any_version_has_a_bounded_number_of_keys(frame_type: FrameType) -> None:
-    fields = {"protocol": 3, **{f"k{each}": each for each in range(GREETING_KEYS_MAX)}}
+    fields = {"protocol": 4, **{f"k{each}": each for each in range(GREETING_KEYS_MAX)}}
     assert "max_map_len" in refused(frame_type, fields)
 
 

@@ -18,7 +18,7 @@ OLD_HELLO: Final[dict[str, Any]] = {
 }
 LATER_HELLO: Final[dict[str, Any]] = {
     **{key: value for key, value in OLD_HELLO.items() if key != "share"},
-    "protocol": 3,
+    "protocol": 4,
     "name": "later",
     "rank": "0/2",
     "region": "north",

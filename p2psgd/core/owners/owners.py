@@ -17,6 +17,9 @@ on the contributions alone.
 
 A trainer's weights are the replica and what it has contributed that no update covers yet: without that, it
 would repeat the same correction until the owner's update comes.
+
+More than 700 lines, since all of it changes the same few facts: what is contributed to which owner, what is
+covered, and who owns what. Sums, rules, their states, channels and waits of rounds have files of their own.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ from p2psgd.wire.ring_messages import (
 from p2psgd.wire.update import OwnUpdateMade, UpdateHeader, pack_update
 
 PENDING_MAX: Final = 16  # contributions to one owner that are not covered: from then on the trainer waits
-PENDING_BYTES_MAX: Final = 64 * 1024**2  # or so many bytes to all of them
+PENDING_BYTES_MAX: Final = 64 * 1024**2  # or this many bytes to all of them together
 REDEALT_BYTES_MAX: Final = 16 * 1024**2  # given to others, and not yet known to count twice
 GRADIENTS_BYTES_MAX: Final = 256 * 1024**2  # of one round; beyond, they are added as they came
 GONE_S: Final = 0.5  # without a link an owner is given nothing more
@@ -584,7 +587,7 @@ class Owners:
             ]
             for place, (magnitude, words) in enumerate(parts, 1):
                 if place == len(parts):
-                    self._told_steps = steps  # whoever has these has all of it
+                    self._told_steps = steps  # a node that has the last update has all of them
                 self._publish(magnitude, words, cover)
                 cover = ()
             self._published(self._steps, now)

@@ -105,9 +105,9 @@ def test_a_visitor_is_answered_once_and_noted(loop_factory: LoopFactory) -> None
 def test_another_protocol_and_a_node_are_answered_with_a_reason(loop_factory: LoopFactory) -> None:
     async def scenario() -> None:
         for changes, code, counted in (
-            ({"protocol": 3}, RejectCode.PROTOCOL, {"protocol": 1}),
+            ({"protocol": 4}, RejectCode.PROTOCOL, {"protocol": 1}),
             ({"mode": "async"}, RejectCode.DOCTOR, {}),
-            ({"mode": "async", "protocol": 3}, RejectCode.DOCTOR, {}),  # after PROTOCOL a node would end
+            ({"mode": "async", "protocol": 4}, RejectCode.DOCTOR, {}),  # after PROTOCOL a node would end
             ({"node": 1}, RejectCode.SELF, {}),
         ):
             async with greeting() as (greeter, hand):
@@ -149,8 +149,8 @@ def test_a_visitor_with_the_keys_of_another_protocol_is_told_the_version(
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
-        (FrameType.WELCOME, OLD_HELLO, "protocol 1 there, 2 here"),
-        (FrameType.WELCOME, LATER_HELLO, "protocol 3 there, 2 here"),
+        (FrameType.WELCOME, OLD_HELLO, "protocol 1 there, 3 here"),
+        (FrameType.WELCOME, LATER_HELLO, "protocol 4 there, 3 here"),
         (FrameType.REJECT, OLD_REJECT, "rejected by a peer of another protocol version"),
     ],
 )
