@@ -13,6 +13,7 @@ from p2psgd.core.events import CheckpointDue, FrameReceived, HandOver, NodeStopp
 from p2psgd.core.owners import custody
 from p2psgd.core.owners.custody import Custody
 from p2psgd.core.owners.owners import Owners
+from p2psgd.core.retention import Retention
 from p2psgd.wire import codec
 from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.rule_state import RuleState, pack_rule_state
@@ -225,3 +226,92 @@ def test_states_that_no_owner_takes_are_given_up_at_a_limit_which_is_noted(
     assert cluster.noted("rule") == [
         (0, "the rule's state of 500 weights is given up: their owners do not take it")
     ]
+
+
+def test_an_owner_that_was_silent_gets_back_what_came_meanwhile_and_nothing_twice(
+    clusters: Callable[..., Cluster],
+) -> None:
+    cluster = trained(clusters, 3)
+    cluster.tick(3.0)
+    cluster.stuck = {(2, 0), (2, 1)}
+    cluster.tick(5.0)
+    assert owners_of(cluster, 1).aggregator.range[1] == WEIGHTS
+    for number in (0, 1):
+        cluster.give(number, gradient(SPREAD, steps=3))
+    cluster.tick(1.0)
+    cluster.stuck.clear()
+    cluster.tick(10.0)
+    assert owners_of(cluster, 1).aggregator.range[1] < WEIGHTS
+    np.testing.assert_allclose(squares(cluster), wanted(8), rtol=1e-6)
+
+
+def test_a_run_of_one_node_goes_on_with_its_state(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(1, mode=ADAGRAD)
+    cluster.tick(3.0)
+    cluster.give(0, gradient(SPREAD))
+    cluster.tick(0.5)
+    cluster.give(0, CheckpointDue())
+    cluster.tick(1.0)
+    cluster.kill(0)
+    cluster.boot(0, from_disk=True)
+    cluster.tick(30.0)
+    np.testing.assert_allclose(squares(cluster), wanted(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seconds", [4.0, 70.0])
+def test_a_checkpoint_before_states_are_restored_holds_them_and_so_does_a_long_wait_for_others(
+    clusters: Callable[..., Cluster], seconds: float
+) -> None:
+    cluster = trained(clusters, 3)
+    for number in range(3):
+        cluster.give(number, CheckpointDue())
+        cluster.tick(1.0)
+    for _ in range(2):
+        for number in range(3):
+            cluster.kill(number)
+        cluster.boot(0, from_disk=True)
+        cluster.tick(seconds)
+        for number in (1, 2):
+            cluster.boot(number, from_disk=True)
+        cluster.link_all()
+        cluster.tick(4.0)
+        for number in range(3):
+            cluster.give(number, CheckpointDue())
+            cluster.tick(0.5)
+    cluster.tick(60.0)
+    np.testing.assert_allclose(squares(cluster), wanted(6), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3.0, 12.0])
+def test_a_state_is_in_a_last_checkpoint_when_all_stop_at_once(
+    clusters: Callable[..., Cluster], seconds: float
+) -> None:
+    cluster = trained(clusters, 3)
+    for event in (HandOver(), NodeStopping("test"), CheckpointDue()):
+        for number in range(3):
+            cluster.give(number, event)
+        cluster.settle()
+        cluster.tick(seconds)
+    for number in range(3):
+        cluster.kill(number)
+    for number in range(3):
+        cluster.boot(number, from_disk=True)
+    cluster.link_all()
+    cluster.tick(60.0)
+    np.testing.assert_allclose(squares(cluster), wanted(6), rtol=1e-6)
+
+
+def test_a_copy_waits_for_a_range_that_cannot_move_yet(
+    clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = trained(clusters, 3)
+    cluster.tick(3.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Retention, "stalled", property(lambda self: True))  # the logs are full
+        for number in (0, 1):
+            cluster.give(number, gradient(SPREAD, steps=3))
+        cluster.settle()
+        cluster.kill(2)
+        cluster.tick(30.0)
+    cluster.tick(10.0)
+    np.testing.assert_allclose(squares(cluster), wanted(8), rtol=1e-6)

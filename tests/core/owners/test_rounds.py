@@ -12,9 +12,9 @@ from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import TrainerChanged
 from p2psgd.core.owners.owners import Owners
 from p2psgd.wire.reject import RejectCode
-from p2psgd.wire.ring_messages import ContributionMade
+from p2psgd.wire.ring_messages import ROUND_MAX, ContributionMade
 from p2psgd.wire.rule import parse_rule
-from tests.core.cluster import Cluster, own_update, status_of
+from tests.core.cluster import Cluster, make_words, own_update, status_of
 
 TIMEOUT_S = 5.0
 
@@ -276,3 +276,21 @@ def test_what_a_rule_makes_of_a_round_does_not_depend_on_who_was_first(rule: str
         residuals = [cluster.owners(node).aggregator.residual for node in range(3)]
         ended.append(np.concatenate([cluster.replica(0).lattice.coordinates, *residuals]))
     assert ended[0].tolist() == ended[1].tolist()
+
+
+@pytest.mark.parametrize("steps", [ROUND_MAX - 1, ROUND_MAX, 2**64 - 1])
+def test_a_number_of_rounds_that_only_nonsense_reaches_ends_no_node(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of an update are any 64-bit number, and a round is one of 32 bits."""
+    cluster = Rounds(3)
+    cluster.found()
+    cluster.attach(0, 1, 2)
+    monkeypatch.setattr(cluster.owners(2), "_published_steps", lambda now: steps)
+    for turn in range(3):
+        for number in range(3):
+            if cluster.opened[number] > turn:
+                cluster.share(number, number)
+        cluster.tick(1.0)
+    assert cluster.owners(0).round == ROUND_MAX
+    assert cluster.waits(0) == "round 4,294,967,295 is the last one that can be numbered: start a new run"
