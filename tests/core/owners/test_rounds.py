@@ -14,7 +14,7 @@ from p2psgd.core.owners.owners import Owners
 from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import ROUND_MAX, ContributionMade
 from p2psgd.wire.rule import parse_rule
-from tests.core.cluster import Cluster, make_words, own_update, status_of
+from tests.core.cluster import Cluster, own_update, status_of
 
 TIMEOUT_S = 5.0
 
@@ -278,7 +278,7 @@ def test_what_a_rule_makes_of_a_round_does_not_depend_on_who_was_first(rule: str
     assert ended[0].tolist() == ended[1].tolist()
 
 
-@pytest.mark.parametrize("steps", [ROUND_MAX - 1, ROUND_MAX, 2**64 - 1])
+@pytest.mark.parametrize("steps", [ROUND_MAX, 2**64 - 1])
 def test_a_number_of_rounds_that_only_nonsense_reaches_ends_no_node(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
