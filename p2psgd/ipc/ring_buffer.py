@@ -159,8 +159,8 @@ class RingReader:
 # Each counter has one writer and a cache line of its own, so the two sides never write one line. The daemon
 # keeps its own counters privately and never reads back what it published. The trainer reads its OUTBOX_HEAD
 # and STEPS back, because after an interruption they alone tell whether a send was done (see pack_steps).
-# What the trainer published is taken as hostile (RingReader, trainer_memory.py). Loads acquire and stores
-# release: bytes written before a store are seen after the load that sees it, on ARM too.
+# What the trainer published is taken as hostile (RingReader, trainer_memory.py). Bytes written before a store
+# are seen after the load that sees it, and all loads and stores have one order, on ARM too.
 
 
 COUNTERS_BYTES = 4096

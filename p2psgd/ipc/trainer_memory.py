@@ -256,6 +256,7 @@ class Attachment:
         stopping: bool,
     ) -> None:
         self.entries = make_entries(coordinates, mode, steps)
+        self._rounds = mode.rounds
         self._shown = steps  # the most that `progress` has returned
         self.reload_wanted = False
         self._states_wanted = 0
@@ -292,18 +293,22 @@ class Attachment:
         return [*self._memories, self._wake_trainer.fileno(), self.wake_daemon.fileno()]
 
     def deliver(self, body: bytes | bytearray) -> None:
-        """Put a peer's update into the inbox.
+        """Put a peer's update into the inbox, and wake a trainer that had read all before: one that has not
+        looks there before it sleeps. In rounds it sleeps until the next one is opened.
 
         When that is full: ask for a reload, and write no more until then.
         """
         if self.reload_wanted:
             return
         self.inbox.accept_tail(self._counters.load(Counter.INBOX_TAIL))
+        before = self.inbox.head
         if not self.inbox.put(body):
             self.want_reload()
             return
         self._counters.store(Counter.INBOX_HEAD, self.inbox.head)
-        self._wake_trainer.signal()
+        # Loaded after that: a trainer that reads the last entry meanwhile sees this one, or is seen here.
+        if not self._rounds and self._counters.load(Counter.INBOX_TAIL) == before:
+            self._wake_trainer.signal()
 
     def want_reload(self) -> None:
         """Have the trainer take the replica as a whole, and write no update into the inbox until then."""

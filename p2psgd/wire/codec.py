@@ -271,8 +271,10 @@ def move_weights(
 
 
 load_counter = _native.load_counter  # (counters, index)
-"""A counter that another process may store; what was written before is seen after this (acquire)."""
+"""A counter that another process may store; what was written before is seen after this. Loads and stores of
+all counters have one order (sequentially consistent).
+"""
 
 
 store_counter = _native.store_counter  # (counters, index, value)
-"""Publish a counter to another process, and with it everything written before (release)."""
+"""Publish a counter to another process, and with it everything written before."""

@@ -27,7 +27,7 @@ from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.ipc.trainer_memory import STEPS_LEAP_MAX, Attachment
 from p2psgd.ipc.trainer_session import TAKE_ENTRIES, TAKE_INDICES
 from p2psgd.wire import codec
-from p2psgd.wire.mode import ASYNC
+from p2psgd.wire.mode import ASYNC, OWNERS_ROUNDS, Mode
 from p2psgd.wire.update import OwnUpdateMade
 from tests.ipc.daemons import PATIENT, make_words, smallest_rings
 
@@ -39,10 +39,10 @@ GENERATION = 5
 class Trainer:
     """An attachment and a trainer's view of it, with no manners at all."""
 
-    def __init__(self, steps: int = 10) -> None:
+    def __init__(self, steps: int = 10, mode: Mode = ASYNC) -> None:
         self.daemon = Attachment(
             coordinates=WEIGHTS,
-            mode=ASYNC,
+            mode=mode,
             generation=GENERATION,
             steps=steps,
             half=0,
@@ -54,6 +54,13 @@ class Trainer:
         self.outbox = map_segment(outbox, np.uint8, RINGS["outbox_bytes"], Access.WRITE)
         self.counters = Counters(map_segment(counters, np.uint64, COUNTERS_WORDS, Access.WRITE))
         self.writer = RingWriter(self.outbox, GENERATION)
+
+    def was_woken(self) -> bool:
+        """Whether the daemon has woken the trainer since this was asked last."""
+        signalled = bool(select.select([self.wake_trainer], [], [], 0)[0])
+        if signalled:
+            os.eventfd_read(self.wake_trainer)
+        return signalled
 
     def write(self, entry: bytes) -> None:
         """Write and publish an entry."""
@@ -98,6 +105,31 @@ def test_updates_are_taken_in_order_and_their_room_is_given_back(trainer: Traine
     assert trainer.counters.load(Counter.OUTBOX_TAIL) == trainer.writer.head
     assert select.select([trainer.wake_trainer], [], [], 0)[0]
     assert trainer.take() == []
+
+
+def test_only_a_trainer_that_has_read_all_is_woken_by_an_update(trainer: Trainer) -> None:
+    trainer.daemon.deliver(b"first")
+    assert trainer.was_woken()
+    first = trainer.daemon.inbox.head
+    trainer.daemon.deliver(b"second")
+    assert not trainer.was_woken()
+    trainer.counters.store(Counter.INBOX_TAIL, first)
+    trainer.daemon.deliver(b"third")
+    assert not trainer.was_woken()
+    trainer.counters.store(Counter.INBOX_TAIL, trainer.daemon.inbox.head)
+    trainer.daemon.deliver(b"fourth")
+    assert trainer.was_woken()
+
+
+def test_a_trainer_in_rounds_is_woken_when_the_next_one_is_opened() -> None:
+    trainer = Trainer(mode=OWNERS_ROUNDS)
+    try:
+        trainer.daemon.deliver(b"an update of the round")
+        assert not trainer.was_woken()
+        trainer.daemon.open_round(2, contributors=1, sums=0, adding_us=0, sending_us=0)
+        assert trainer.was_woken()
+    finally:
+        trainer.daemon.close()
 
 
 def test_a_turn_is_bounded_in_entries_and_in_indices(trainer: Trainer) -> None:
