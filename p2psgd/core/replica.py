@@ -281,7 +281,7 @@ class Replica:
 
     def _make_routes(self, mode: Mode) -> Routes:
         if mode.owners:
-            return RelayTrees(self.cluster, weights=self.spec.weights, rounds=mode.rounds)
+            return RelayTrees(self.cluster, weights=self.spec.weights)
         return NoRoutes() if mode.ring else DirectRoutes(self.me)
 
     def _make_ring(self, mode: Mode, memory: DenseMemory | None, now: float) -> Ring:

@@ -32,6 +32,7 @@ class Barrier:
         """`usable` returns whether a member can be reached, or could lately."""
         self.active = False  # this node has a trainer,
         self.joined = False  # which has contributed since it came
+        self.owns = True  # this node owns weights: one that owns none waits for nobody
         self.published = 0  # the last round whose sum this owner has published
         self.contributors = 0  # to that round
         self.ended: dict[Origin, int] = {}  # the last round that each has contributed to
@@ -149,6 +150,8 @@ class Barrier:
             return False
         if self._overdue:
             return True  # who was late waits for nothing else
+        if not self.owns:
+            return came
         if self._finds_missing(now):
             return False
         return self.complete(now) > self.published or (came and not self.expected(now))
@@ -161,9 +164,14 @@ class Barrier:
             self._first = self._half = None
             self.contributors = sum(ended >= number for ended in self.ended.values())
 
+    def follow(self, number: int, now: float) -> None:
+        """Note, where this node owns nothing, that the owners have published this round."""
+        self.published, self.since = number, now
+        self.contributors = len(self.expected(now))
+
     def waits_for(self, now: float) -> list[Origin]:
         """Return the members that have not contributed to the next round, where others have."""
-        expected = self.expected(now)
+        expected = self.expected(now) if self.owns else []
         waiting = [member for member in expected if self.ended.get(member, 0) <= self.published]
         return waiting if len(waiting) < len(expected) else []
 

@@ -168,6 +168,10 @@ class Owners:
         )
 
     @property
+    def _owns(self) -> bool:
+        return self._range[0] < self._range[1]
+
+    @property
     def owners(self) -> int:
         """Return the number of owners."""
         return len(self._owners)
@@ -353,6 +357,8 @@ class Owners:
         if self._given > self.round and self._find_awaited(now) is not None:
             return
         self.round = max(self.round, self._given, self._state.frontier.steps_max)
+        if not self._owns:
+            barrier.follow(self.round, now)
         if self._retention.stalled or self._state.log.pressure >= STALL or self.round == ROUND_MAX:
             return
         self._opened = True
@@ -577,8 +583,8 @@ class Owners:
         cover = self._state.covers.rows(self.me, {origin: self.received[origin] for origin in self._due})
         self._due.clear()
         steps = self._published_steps(now)
-        owns = self._range[0] < self._range[1]  # of others STATUS has the steps, and updates would be many
-        if updates or cover or (owns and steps > self._told_steps):
+        # Of who owns nothing STATUS has the steps, and updates would be many.
+        if updates or cover or (self._owns and steps > self._told_steps):
             most = codec.indices_max(self._state.spec.weights)
             parts = [
                 (magnitude, words[start : start + most])
@@ -693,9 +699,7 @@ class Owners:
             for member in self._members
             if member in self._gone_since or (apart and member not in before)
         }
-        self._owners = self._members
-        if self.barrier is None:
-            self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
+        self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
         self._follow_members(now)
         self._usable = None
         self._follow_owners(now)
@@ -716,6 +720,8 @@ class Owners:
         if self.custody is not None:
             self.custody.enter(owners, self._view, now)
         self._range = owners.get(self._cluster.me, (0, 0))
+        if self.barrier is not None:
+            self.barrier.owns = self._owns
         self._move(now)
 
     def _move(self, now: float) -> None:

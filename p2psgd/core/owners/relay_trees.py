@@ -42,10 +42,9 @@ class RelayTrees:
 
     relays = True
 
-    def __init__(self, cluster: Cluster, *, weights: int, rounds: bool) -> None:
+    def __init__(self, cluster: Cluster, *, weights: int) -> None:
         self._cluster = cluster
         self._weights = weights
-        self._rounds = rounds  # in which all members own weights
         self._view = NO_VIEW
         self._places: Mapping[Origin, int] = {}
 
@@ -54,7 +53,7 @@ class RelayTrees:
         some, and the owners. In a new view it begins with none until the peer has reported where it stands.
         """
         me, view = self._cluster.me, self._cluster.membership.view
-        owners = view.members[: self._owner_count(len(view.members))]
+        owners = view.members[: owner_count(len(view.members), self._weights)]
         fresh = peer.view >= view.number
         return [
             origin
@@ -75,7 +74,7 @@ class RelayTrees:
         if place is None or root is None or place == root:
             return None
         size = len(view.members)
-        owners = self._owner_count(size)
+        owners = owner_count(size, self._weights)
         position = position_of(place, root, members=size, owners=owners)
         while position:
             position = (position - 1) // FAN_OUT
@@ -83,9 +82,6 @@ class RelayTrees:
             if above == self._cluster.me or self._is_there(above):
                 return above
         return None
-
-    def _owner_count(self, members: int) -> int:
-        return members if self._rounds else owner_count(members, self._weights)
 
     def _is_there(self, member: Origin) -> bool:
         peer = self._cluster.peers.get(member)

@@ -10,6 +10,7 @@ import pytest
 
 from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import TrainerChanged
+from p2psgd.core.owners import ranges
 from p2psgd.core.owners.owners import Owners
 from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import ROUND_MAX, ContributionMade
@@ -129,6 +130,45 @@ def test_several_updates_are_one_contribution(running: Rounds) -> None:
     running.share(2)
     assert running.opened == [3, 3, 3]
     assert running.owners(0).waiting == 0
+
+
+def test_a_node_that_owns_nothing_waits_for_owners_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "OWNERS_MIN", 2)
+    cluster = Rounds(4)
+    cluster.found()
+    cluster.attach(0, 1, 2, 3)
+    for number in range(4):
+        cluster.share(number, 10 + number, 4000)
+    assert cluster.opened == [2, 2, 2, 2]
+    for number in (0, 1, 2):
+        cluster.share(number, 20, 4001)
+    cluster.tick(TIMEOUT_S / 2)
+    assert [number for number in range(4) if cluster.waits(number).endswith("node-3's trainer")] == [0, 1]
+    assert "for the sum of" in cluster.waits(2)
+    cluster.tick(13 * TIMEOUT_S)
+    assert {number for number, _ in cluster.noted("late")} == {0, 1}
+    assert cluster.opened == [3, 3, 3, 2]
+    assert {cluster.owners(number).round for number in range(3)} == {2}
+    cluster.assert_equal_at_equal_frontiers()
+
+
+def test_it_may_become_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "OWNERS_MIN", 2)
+    cluster = Rounds(4)
+    cluster.found()
+    cluster.attach(0, 1, 2, 3)
+    for number in range(4):
+        cluster.share(number, 10 + number, 4000)
+    for number in (0, 2, 3):
+        cluster.share(number, 20, 4001)
+    cluster.kill(1)
+    cluster.tick(20 * TIMEOUT_S)
+    assert [cluster.opened[number] for number in (0, 2, 3)] == [3, 3, 3]
+    for number in (0, 2, 3):
+        cluster.share(number, 30 + number, 4000)
+    assert [cluster.opened[number] for number in (0, 2, 3)] == [4, 4, 4]
+    assert cluster.changed(2) == [10, 11, 12, 13, 20, 30, 32, 33, 4000, 4001]
+    cluster.assert_equal_at_equal_frontiers()
 
 
 def test_a_contribution_that_was_not_asked_for_is_refused(running: Rounds) -> None:
