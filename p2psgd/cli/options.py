@@ -39,6 +39,7 @@ class PayloadWord(enum.StrEnum):
     SPARSE = "sparse"
     DENSE = "dense"
     DENSE_FLOAT16 = "dense-float16"
+    TERNARY = "ternary"
 
 
 ConfigOption = Annotated[
@@ -106,7 +107,7 @@ PayloadOption = Annotated[
     PayloadWord | None,
     typer.Option(
         help="What goes around the ring: coded updates, or whole gradients as float32 or float16 "
-        "(default: sparse)."
+        "(default: sparse). With --mode owners --rounds, ternary: whole gradients in three values."
     ),
 ]
 RuleOption = Annotated[

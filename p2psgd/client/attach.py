@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 from numpy.typing import ArrayLike
@@ -24,6 +25,7 @@ from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.protocol import VERSION, AttachRequest, ProposedRun, close_descriptors, describe_fault
 from p2psgd.ipc.run_proposal import choose_mode, propose
 from p2psgd.ipc.segments import sealed_copy
+from p2psgd.wire.messages import Fields
 
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 _HOW_TO_HAVE_ONE = (
@@ -42,6 +44,7 @@ def attach(
     payload: str | None = None,
     rule: str | None = None,
     rounds: bool = False,
+    full_precision: Collection[str] | None = None,
     shards: ShardList | None = None,
     control: str | Path | None = None,
     alone: bool | None = None,
@@ -70,7 +73,10 @@ def attach(
             `send` or `skip`, and `receive` waits until those of all are in the weights. Default: False.
         payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32
             changes of all weights, whose mean is applied. "dense-float16": the same, rounded to float16 on
-            the way. Default: "sparse".
+            the way. In mode "owners" with rounds, "ternary": changes of all weights in three values, by
+            chance such that their mean is right, and no residual. Default: "sparse".
+        full_precision: With payload "ternary", the names of the tensors that are sent as they are. Default:
+            the last one of two or more dimensions, and those after it: the last layer of most models.
         rule: What owners make of what nodes send. "sum": the sum of their changes. "adagrad" and "adamw":
             changes by the optimizer of that name, whose state each owner keeps for its range; nodes then send
             gradients, with the learning rate (`Link.send`). Settings may follow in brackets, such as
@@ -130,7 +136,12 @@ def attach(
         own = OwnDaemon() if by_itself else None
         path = control_path(control if own is None else own.state)
         link = _attach_by(
-            time.monotonic() + timeout_s, path, request, descriptors, make_compute=make_compute, own=own
+            time.monotonic() + timeout_s,
+            path,
+            request,
+            descriptors,
+            make_link=partial(Link, make_compute=make_compute, full_precision=full_precision),
+            own=own,
         )
     except BaseException:
         if own is not None:
@@ -148,7 +159,7 @@ def _attach_by(
     request: AttachRequest,
     descriptors: list[int],
     *,
-    make_compute: MakeCompute,
+    make_link: Callable[[ControlClient, Fields, list[int]], Link],
     own: OwnDaemon | None,
 ) -> Link:
     said = own is not None
@@ -159,7 +170,7 @@ def _attach_by(
                 client = undo.enter_context(ControlClient(path, timeout_s=max(left_s, RETRY_S)))
                 on_wait = say if own is None else lambda _: None  # alone there is nobody to wait for
                 fields, segments = client.exchange(request, descriptors, on_wait=on_wait)
-                link = Link(client, fields, segments, make_compute)
+                link = make_link(client, fields, segments)
                 undo.pop_all()
                 if link.residual_age:
                     say(

@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -25,9 +25,10 @@ from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.alone import OwnDaemon
 from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState
-from p2psgd.client.compute import HostCompute, MakeCompute, ResidualPass, cut_updates
+from p2psgd.client.compute import Group, HostCompute, MakeCompute, ResidualPass, cut_updates
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.shard_counts import ShardCounts, pack_unsigned
+from p2psgd.client.ternary import TernaryPass, Update
 from p2psgd.client.verify import ask_digest, check_copy, is_right
 from p2psgd.client.wait import GRACE_S, Waiting
 from p2psgd.ipc import layout
@@ -92,6 +93,7 @@ class Link:
         fields: Fields,
         descriptors: list[int],
         make_compute: MakeCompute = HostCompute,
+        full_precision: Collection[str] | None = None,
     ) -> None:
         try:
             answer = check_answer(AttachAnswer, fields)
@@ -138,6 +140,10 @@ class Link:
             indices_max=layout.send_indices_max(answer.coordinates),
             quantum=self.quantum,
         )
+        self._ternary = _make_ternary_pass(answer, full_precision) if self.mode.ternary else None
+        # The weights here are the replica and what owners have not published; in rounds, which wait for that
+        # and for rules, the replica alone.
+        self._sees_own = not (self.mode.owners and (self.mode.rounds or self._takes_rate))
         self._update_indices_max = codec.indices_max(answer.coordinates)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
         self.node = answer.node
@@ -270,13 +276,14 @@ class Link:
         the weights, or `2**18` of them where that is more; what exceeds that has its turn in the next calls.
         Waits while the daemon's outbox is full.
         In rounds this is the node's contribution to the round; it waits until that is open. In a dense
-        ring the change is contributed as it is, and the next `receive` applies the mean.
+        ring the change is contributed as it is, and the next `receive` applies the mean. With payload
+        "ternary" it has three values in each tensor, all weights are contributed, and there is no residual.
 
         Args:
             delta: The change, learning rate included: (P,), float32, float16 or bfloat16, the tensors one
                 after the other.
             threshold: In quanta, 1 to `2**20`, or a mapping with one for each tensor, by name. Each
-                distinct threshold costs 69 bytes. Omit it in a dense ring.
+                distinct threshold costs 69 bytes. Omit it in a dense ring, and with payload "ternary".
             steps: The number of mini-batches that made the change, 1 to 1,000; the property `steps` rises
                 by it. Default: 1.
             rate: The learning rate, above 0 and at most 100, in a run whose owners follow another rule than
@@ -333,20 +340,17 @@ class Link:
             return 0
         if self._dense is not None:
             return self._send_dense(self._dense, delta, threshold, steps)
-        if threshold is None:
-            raise TrainerError("send needs a threshold, in quanta: only a dense ring does without")
+        if (threshold is None) != (self._ternary is not None):
+            raise TrainerError(
+                "send needs a threshold, in quanta: only a dense ring and payload 'ternary' do without"
+                if threshold is None
+                else f"threshold {threshold!r:.100} is refused: with payload 'ternary' leave it out"
+            )
         if not self._exact:
             self._reload()
         count = memory.steps + steps
-        groups = self._residual_pass.groups(threshold)
-        try:
-            pass_over = partial(compute.pass_over, compute.check(delta), meanwhile=self._receive_early)
-            parts = self._residual_pass.run(pass_over, groups)
-        except ValueError as error:
-            raise self._refusal(error) from None
-        entries = [
-            entry for group, words in parts for entry in self._code(count, group.magnitude, words, rate)
-        ]
+        updates, parts = self._pass_over(compute.check(delta), threshold, count)
+        entries = [entry for update in updates for entry in self._code(count, *update, rate)]
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
@@ -361,13 +365,35 @@ class Link:
         if entries:
             self._announced = count
         self._rate = rate
-        if not rate:
+        if self._sees_own:
             compute.apply_sent(parts)
         if counted:
             self._apply_own(counted)
         self._exact = True
-        self.sent = self._residual_pass.count(parts)
-        return sum(len(words) for _, words in parts)
+        self.sent = self._residual_pass.count(words for _, words in updates)
+        return sum(len(words) for _, words in updates)
+
+    def _pass_over(
+        self, delta: Any, threshold: int | Mapping[str, int] | None, count: int
+    ) -> tuple[list[Update], list[tuple[Group, NDArray[np.uint32]]]]:
+        """Return what to send of this delta, as of step `count`, and the parts of a residual pass."""
+        compute = self._compute
+        if threshold is None:
+            assert self._ternary is not None
+            try:
+                return self._ternary.run(compute.fetch_delta(delta), count), []
+            except ValueError as error:
+                raise TrainerError(
+                    f"delta is refused: {error}: look in the script for what makes it"
+                ) from None
+        groups = self._residual_pass.groups(threshold)
+        try:
+            parts = self._residual_pass.run(
+                partial(compute.pass_over, delta, meanwhile=self._receive_early), groups
+            )
+        except ValueError as error:
+            raise self._refusal(error) from None
+        return [(group.magnitude, words) for group, words in parts], parts
 
     def _wait_for_room(self, entries: list[bytes]) -> None:
         if self._runs_ahead:
@@ -459,7 +485,8 @@ class Link:
         self._waiting.until_room(entries)
         self._exact = False
         memory.publish(entries, given, steps=0)
-        self._apply_own(bodies)
+        if self._sees_own or not self.mode.rounds:
+            self._apply_own(bodies)
         self._exact = True
 
     def _begin_dense(self, change: NDArray[np.float32] | None) -> None:
@@ -891,6 +918,12 @@ class Link:
             " trainer, and the daemon gives the next one zero there; look in the script for what writes"
             " outside its arrays"
         )
+
+
+def _make_ternary_pass(answer: AttachAnswer, full_precision: Collection[str] | None) -> TernaryPass:
+    node = answer.node_id if answer.rank is None else answer.rank[0]
+    quantum = 2.0**answer.quantum_log2
+    return TernaryPass(answer.tensors, quantum=quantum, node=node, full_precision=full_precision)
 
 
 def check_steps(name: str, steps: object) -> None:

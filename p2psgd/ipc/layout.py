@@ -28,6 +28,9 @@ RESIDUAL_PARTS = (
 )
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
+TERNARY_BYTES = (
+    4  # of an outbox for each coordinate, where contributions are ternary: as whole gradients take
+)
 SEND_SHARE = 16  # a send holds at most a sixteenth of the coordinates, or one full update if that is more
 
 
@@ -36,6 +39,15 @@ def send_indices_max(coordinates: int) -> int:
     coordinates up to 2^18, then 2^18, from 2^22 coordinates on a sixteenth of them.
     """
     return max(codec.indices_max(coordinates), coordinates // SEND_SHARE)
+
+
+def contribution_indices_max(coordinates: int, mode: Mode) -> int:
+    """Return the most indices of one contribution to a round. A ternary one has most weights, and those in
+    full precision once for each binary digit.
+    """
+    if mode.ternary:
+        return coordinates * codec.MAGNITUDE_MAX.bit_length()
+    return send_indices_max(coordinates) + PARTS_MAX  # one send (client/compute.py)
 
 
 def inbox_entry_bytes_max(coordinates: int) -> int:
@@ -74,7 +86,8 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
     """Return the capacity of an outbox: a power of two with room for 4 of the longest entries, and for any
     one send.
 
-    In a dense ring that is the most buckets that a round may have.
+    In a dense ring that is the most buckets that a round may have. Where contributions are ternary, each has
+    all weights: those in three values take a fifth of a byte each, those in full precision about 3.
 
     A send has as many updates as its indices fill, and beyond that one for each of its thresholds,
     PARTS_MAX together. Each of these may hold one index more (client/compute.py). An entry of one
@@ -89,7 +102,8 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
         return _power_of_two(BUCKETS_MAX * longest)
     shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
     one_send = _full_updates(coordinates) * longest + min(coordinates, PARTS_MAX) * shortest
-    return _power_of_two(max(OUTBOX_ENTRIES * longest, one_send))
+    ternary = mode.ternary * TERNARY_BYTES * coordinates
+    return _power_of_two(ternary + max(OUTBOX_ENTRIES * longest, one_send))
 
 
 def _full_updates(coordinates: int) -> int:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.wire import codec
-from p2psgd.wire.mode import ASYNC, PAYLOADS, Mode, parse_mode
+from p2psgd.wire.mode import ASYNC, PAYLOADS, TERNARY, Mode, parse_mode, with_rule
 from p2psgd.wire.rule import parse_rule
 
 QUANTUM_LOG2_MIN = -30
@@ -127,13 +127,16 @@ def choose_mode(mode: object, payload: object, rule: object = None, rounds: obje
     if rounds and mode != "owners":
         why = "a ring has rounds in any case" if mode == "ring" else "in async mode no node waits for another"
         raise TrainerError(f"rounds=True is for mode='owners': {why}, so leave it out")
+    if payload == TERNARY and not rounds:
+        words = f"payload={payload!r} is for owners in rounds"
+        raise TrainerError(f"{words}: give mode='owners' and rounds=True as well, or leave it out")
     if mode != "ring":
-        if payload is not None:
+        if payload not in (None, TERNARY):
             words = f"payload={payload!r:.100} is for a ring"
             raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
         try:
-            owners = mode == "owners"
-            return Mode(owners=owners, rule=parse_rule(str(rule or "sum")), rounds=rounds)
+            owners = Mode(str(payload or ""), owners=mode == "owners", rounds=rounds)
+            return with_rule(owners, parse_rule(str(rule or "sum")))
         except ValueError as error:
             raise TrainerError(str(error)) from None
     payload = PAYLOADS[0] if payload is None else payload

@@ -83,12 +83,9 @@ def make_entries(coordinates: int, mode: Mode, steps: int) -> Entries:
     """Make the checks of outbox entries for a trainer that goes on after `steps`."""
     if mode.dense:
         return Buckets(coordinates, steps)
-    gradients = mode.rule.gradients
-    return (
-        Contributions(coordinates, steps, gradients=gradients)
-        if mode.rounds
-        else Updates(coordinates, steps, gradients=gradients)
-    )
+    if mode.rounds:
+        return Contributions(coordinates, steps, mode)
+    return Updates(coordinates, steps, gradients=mode.rule.gradients)
 
 
 def check_steps(steps: int, first: int, before: int) -> None:
@@ -138,8 +135,8 @@ def check_update(entry: bytes, coordinates: int, *, gradients: bool = False) -> 
 class Contributions:
     """Entries of a sparse ring, or of rounds of owners: the contributions to rounds."""
 
-    def __init__(self, coordinates: int, steps: int, *, gradients: bool) -> None:
-        self._gradients = gradients
+    def __init__(self, coordinates: int, steps: int, mode: Mode) -> None:
+        self._gradients = mode.rule.gradients
         self.steps = steps
         self.opened = 0
         self._given = 0
@@ -147,8 +144,7 @@ class Contributions:
         self._updates: list[OwnUpdateMade] = []
         self._indices = 0
         self._coordinates = coordinates
-        # of one send (client/compute.py)
-        self._indices_max = layout.send_indices_max(coordinates) + PARTS_MAX
+        self._indices_max = layout.contribution_indices_max(coordinates, mode)
 
     def check(self, entry: bytes) -> ContributionMade | None:
         if self._given >= self.opened:

@@ -252,7 +252,8 @@ def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
     mode = parse_mode(known.mode)
     options = f"--mode ring --payload {mode.payload}" if mode.ring else "--mode async"
     if mode.owners:
-        options = f"--mode owners{' --rounds' * mode.rounds} --rule '{mode.rule.word}'"
+        rounds = " --rounds" * mode.rounds + f" --payload {mode.payload}" * mode.ternary
+        options = f"--mode owners{rounds} --rule '{mode.rule.word}'"
     words = f" and {options}" if modes else ""
     return (
         f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "

@@ -239,7 +239,7 @@ def ring_status(replica: ReplicaView) -> RingStatus | None:
     state = ring.state
     return RingStatus(
         round=state.round,
-        payload=parse_mode(replica.spec.mode).payload or "owners",
+        payload="owners" if (mode := parse_mode(replica.spec.mode)).owners else mode.payload,
         order=[replica.name_of(node) for node in ring.order[:ROWS_MAX]],
         nodes=len(ring.order),
         generation=state.generation,

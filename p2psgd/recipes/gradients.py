@@ -194,7 +194,7 @@ def check_loss(loss: float, recipe: Recipe, *, steps: int, tau: float | None) ->
 
 
 # ----------------------------------------------------------------------------
-# From a gradient to a sparse update: minus the learning rate times the gradient, steps that fit, and a
+# From a gradient to an update: minus the learning rate times the gradient, steps that fit, and a
 # residual that stays a sum of gradients [Strom 2015, section 3].
 #
 # When the rate changes the residual changes with it, so that none of it is sent for the sole reason that the
@@ -206,9 +206,11 @@ class SparseSending:
 
     def __init__(self, recipe: Recipe, shape: Shape, link: Link) -> None:
         self._link = link
-        self._step_size = StepSize(shape.weights, recipe.quantum, tau=recipe.tau, density=recipe.density)
         mode = recipe.run.trains
         self._gradients = mode.rule.gradients
+        self._step_size: StepSize | None = None  # none where contributions are ternary
+        if not mode.ternary:
+            self._step_size = StepSize(shape.weights, recipe.quantum, tau=recipe.tau, density=recipe.density)
         own_residual = mode.owners if recipe.own_residual is None else recipe.own_residual
         self._own_residual = own_residual and not (mode.rounds or self._gradients)
         self._every = 1 if mode.rounds else recipe.push_every
@@ -217,13 +219,14 @@ class SparseSending:
         self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known
 
     @property
-    def tau(self) -> float:
-        """The threshold in units of the mean gradient."""
-        return self._step_size.tau
+    def tau(self) -> float | None:
+        """The threshold in units of the mean gradient; None if there is none."""
+        return None if self._step_size is None else self._step_size.tau
 
     def restore(self, tau: float) -> None:
         """Go on from the `tau` of an earlier trainer."""
-        self._step_size.restore(tau)
+        if self._step_size is not None:
+            self._step_size.restore(tau)
 
     @property
     def point(self) -> Vector:
@@ -241,7 +244,8 @@ class SparseSending:
         before = rate if self.rate is None else self.rate
         if not self._gradients:
             gradient *= np.float32(-rate)
-            if rate != before and not self._own_residual:  # which is a part of the model
+            keeps = self._step_size is not None and not self._own_residual  # a residual beside the model
+            if rate != before and keeps:
                 gradient += np.float32(rate / before - 1) * self._link.residual
         self.rate = rate
         self.unsent += 1
@@ -262,7 +266,9 @@ class SparseSending:
 
     def _push(self, gathered: Vector, rate: float) -> None:
         link = self._link
-        threshold = self._step_size.step(1.0 if self._gradients else rate)
-        link.send(gathered, threshold, steps=self.unsent, rate=rate if self._gradients else None)
+        step_size, given = self._step_size, rate if self._gradients else None
+        threshold = None if step_size is None else step_size.step(1.0 if self._gradients else rate)
+        link.send(gathered, threshold, steps=self.unsent, rate=given)
         self.unsent = 0
-        self._step_size.sent(sum(link.sent.values()))
+        if step_size is not None:
+            step_size.sent(sum(link.sent.values()))

@@ -23,8 +23,8 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.data.store import is_url
 from p2psgd.recipes.model import Activation
 from p2psgd.wire.codec import MAGNITUDE_MAX
-from p2psgd.wire.mode import ASYNC, Mode
-from p2psgd.wire.rule import SUM, parse_rule
+from p2psgd.wire.mode import ASYNC, TERNARY, Mode, with_rule
+from p2psgd.wire.rule import parse_rule
 
 BUILT_IN_DATA = ("speech-small", "digits")
 RECIPES = Path(__file__).parent
@@ -52,20 +52,20 @@ class RunTable(BaseModel):
 
     two_nodes: Literal["stall", "lower-id"] = "stall"
     mode: Literal["async", "owners", "ring"] = "async"
-    payload: Literal["sparse", "dense", "dense-float16"] | None = None
+    payload: Literal["sparse", "dense", "dense-float16", "ternary"] | None = None
     rule: str | None = Field(default=None, max_length=100)
     rounds: bool = False
 
     @property
     def trains(self) -> Mode:
         """Return mode, payload and rule as one; unless they are given, a ring's payload is sparse, and the
-        rule of owners sum.
+        rule of owners sum. ValueError for a rule that is not known or does not go with the rest.
         """
         if self.mode == "ring":
             return Mode(self.payload or "sparse")
         if self.mode == "owners":
-            rule = SUM if self.rule is None else parse_rule(self.rule)
-            return Mode(owners=True, rule=rule, rounds=self.rounds)
+            owners = Mode(self.payload or "", owners=True, rounds=self.rounds)
+            return owners if self.rule is None else with_rule(owners, parse_rule(self.rule))
         return ASYNC
 
 
@@ -159,7 +159,7 @@ class Recipe(BaseModel):
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
         '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", of a '
         'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad" or "adamw" '
-        "and rounds = true or false",
+        'and rounds = true or false, and of these payload = "ternary"',
     )
 
     _mode_told: bool = PrivateAttr(default=False)
@@ -181,16 +181,14 @@ class Recipe(BaseModel):
             return f"recipe {self.name}: own_residual means nothing in {where}"
         if self.run.trains.rounds and (self.push_every > 1 or self.fetch_every > 1):
             return f"recipe {self.name}: push_every and fetch_every mean nothing in rounds"
-        if not self.run.trains.dense:
-            return ""
-        words = {"tau": self.tau, "density": self.density, "warm_start": self.warm_start}
+        words, why = {"tau": self.tau, "density": self.density}, ""
+        if self.run.trains.dense:
+            words["warm_start"] = self.warm_start
+            why = "in a dense ring: every gradient goes around whole, and the mean of all is one step"
+        elif self.run.trains.ternary:
+            why = "where contributions are ternary: each has all weights"
         idle = [key for key, value in words.items() if value]
-        return (
-            f"recipe {self.name}: {' and '.join(idle)} mean nothing in a dense ring: "
-            "every gradient goes around whole, and the mean of all is one step"
-            if idle
-            else ""
-        )
+        return f"recipe {self.name}: {' and '.join(idle)} mean nothing {why}" if why and idle else ""
 
     @property
     def label(self) -> str:
@@ -282,6 +280,8 @@ def _tell_run(keys: Keys, told: Mapping[str, str | bool]) -> None:
     if not told or not isinstance(run, dict):
         return
     belongs = {"payload": "ring", "rule": "owners", "rounds": "owners"}
+    if run.get("payload") == TERNARY:
+        belongs["payload"] = "owners"
     mode = told.get("mode")
     run = {key: value for key, value in run.items() if mode in (None, belongs.get(key, mode))}
     keys["run"] = run | dict(told)
@@ -294,16 +294,17 @@ def _check_ring(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
         words = f'{what} is for mode "owners", and the mode is "{run.mode}"'
         again = 'give mode = "owners" too (--mode owners), or leave rounds out'
         _refuse(f"{words}: {again}", ExitCode.USAGE if told.get("rounds") else ExitCode.CONFIGURATION)
-    if run.payload is None or run.mode == "ring":
+    ternary = run.payload == TERNARY
+    if run.payload is None or (run.rounds if ternary else run.mode == "ring"):
         return
-    why = f'is for a ring, and the mode is "{run.mode}"'
+    if ternary:
+        why = f'is for owners in rounds, and the mode is "{run.mode}"' + " without" * (run.mode == "owners")
+        options, keys = "--mode owners --rounds", 'mode = "owners" and rounds = true'
+    else:
+        why, options, keys = f'is for a ring, and the mode is "{run.mode}"', "--mode ring", 'mode = "ring"'
     if "payload" in told:
-        words = f"--payload {run.payload} {why}: give --mode ring too, or leave --payload out"
-        _refuse(words, ExitCode.USAGE)
-    _refuse(
-        f'{where}: payload = "{run.payload}" {why}: '
-        'give mode = "ring" too (--mode ring), or leave payload out'
-    )
+        _refuse(f"--payload {run.payload} {why}: give {options} too, or leave --payload out", ExitCode.USAGE)
+    _refuse(f'{where}: payload = "{run.payload}" {why}: give {keys} too ({options}), or leave payload out')
 
 
 def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> None:
@@ -320,7 +321,7 @@ def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
             ExitCode.USAGE if "rule" in told else ExitCode.CONFIGURATION,
         )
     try:
-        parse_rule(run.rule)
+        _ = run.trains
     except ValueError as error:
         _refuse(f"--rule: {error}" if "rule" in told else f"{where}: {error}")
 
@@ -328,10 +329,11 @@ def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
 def _check_step(recipe: Recipe, where: str) -> None:
     """Refuse a recipe that does not say how large its updates are, or says it out of range.
 
-    A dense ring has no use for tau and density and so needs neither; a recipe that has them may be trained in
-    any mode.
+    A dense ring and ternary contributions have no use for tau and density and so need neither; a recipe that
+    has them may be trained in any mode.
     """
-    if recipe.run.trains.dense and recipe.tau is None and recipe.density is None:
+    trains = recipe.run.trains
+    if (trains.dense or trains.ternary) and recipe.tau is None and recipe.density is None:
         return
     if (recipe.tau is None) == (recipe.density is None):
         _refuse(f"{where}: give one of tau and density, {'not both' if recipe.tau else 'such as tau = 0.05'}")

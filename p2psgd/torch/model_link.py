@@ -612,16 +612,17 @@ class ModelLink:
         if link.mode.dense:
             link.send(self._delta, steps=self._policy.unsent)
             return
+        rate, rates = None, self._parameters.rates
         if self._gradients is not None:
-            threshold = steps.take(self._delta, link.residual, [1.0] * len(self._parameters.ranges))
-            link.send(self._delta, threshold, steps=self._policy.unsent, rate=self._gradients.rate)
-            steps.sent()
-            return
-        if link.mode.rounds and self._policy.adds_up:  # the sum of what many steps have made would be too far
+            rate, rates = self._gradients.rate, [1.0] * len(self._parameters.ranges)
+        elif (
+            link.mode.rounds and self._policy.adds_up
+        ):  # the sum of what many steps have made would be too far
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
-        threshold = steps.take(self._delta, link.residual, self._parameters.rates)
-        link.send(self._delta, threshold, steps=self._policy.unsent)
-        steps.sent()
+        threshold = None if link.mode.ternary else steps.take(self._delta, link.residual, rates)
+        link.send(self._delta, threshold, steps=self._policy.unsent, rate=rate)
+        if not link.mode.ternary:
+            steps.sent()
 
     def _follow_round_of_changes(self) -> None:
         """Contribute zeros to a round of changes whose gradients this node missed."""

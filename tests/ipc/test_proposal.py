@@ -141,8 +141,21 @@ def test_a_ring_is_sparse_unless_told_otherwise() -> None:
     assert choose_mode("async", None).word == "async"
 
 
+def test_ternary_contributions_are_for_owners_in_rounds() -> None:
+    assert choose_mode("owners", "ternary", rounds=True).word == "owners-rounds-ternary"
+    assert choose_mode("owners", "ternary", "adamw", rounds=True).rule.name == "adamw"
+    words = r"^payload='ternary' is for owners in rounds: give mode='owners' and rounds=True as well"
+    for mode in ("async", "owners", "ring"):
+        with pytest.raises(TrainerError, match=words):
+            choose_mode(mode, "ternary")
+    with pytest.raises(TrainerError, match=r"^payload='dense' is for a ring: give mode='ring' as well"):
+        choose_mode("owners", "dense", rounds=True)
+    with pytest.raises(TrainerError, match=r"^rule adagrad does not go with payload ternary"):
+        choose_mode("owners", "ternary", "adagrad", rounds=True)
+
+
 def test_a_mode_that_is_not_known_is_refused() -> None:
     with pytest.raises(
-        TrainerError, match="the modes are async, owners, owners-rounds, ring-sparse, ring-dense, "
+        TrainerError, match="the modes are async, owners, owners-rounds, owners-rounds-ternary, ring-sparse, "
     ):
         propose(np.zeros(3, np.float32), quantum=QUANTUM, label="", mode="ring")

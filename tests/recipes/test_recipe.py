@@ -257,5 +257,34 @@ def test_rounds_are_for_owners_and_another_mode_leaves_them_out(tmp_path: Path) 
     assert load_recipe(path, Told(rounds=False)).run.trains.word == "owners"
     assert load_recipe(path, Told("async")).run.trains.word == "async"
     assert load_recipe(path, Told(rule="adagrad")).run.trains.word.startswith("owners-rounds-adagrad(")
+    assert load_recipe(path, Told(payload="ternary")).run.trains.word == "owners-rounds-ternary"
     assert Told("owners", rounds=True).options == ["--mode", "owners", "--rounds"]
     assert Told(rounds=False).options == ["--no-rounds"]
+
+
+def test_ternary_contributions_are_for_owners_in_rounds(tmp_path: Path) -> None:
+    run = {"mode": "owners", "rounds": True, "payload": "ternary"}
+    assert recipe(run=run).run.trains.word == "owners-rounds-ternary"
+    assert recipe(run=run, tau=None).run.trains.ternary
+    assert "tau mean nothing where contributions are ternary" in recipe(run=run).unused
+    refused = (
+        (run | {"rounds": False}, 'is for owners in rounds, and the mode is "owners" without: give mode'),
+        (
+            {"mode": "ring", "payload": "ternary"},
+            'is for owners in rounds, and the mode is "ring": give mode',
+        ),
+        (run | {"rule": "adagrad"}, "rule adagrad does not go with payload ternary"),
+    )
+    for table, words in refused:
+        with pytest.raises(UsageError, match=words):
+            recipe(run=table)
+    with pytest.raises(
+        UsageError, match=r"^--payload ternary is for owners in rounds, .*give --mode owners --rounds"
+    ):
+        load_recipe("digits", Told("owners", "ternary"))
+    path = tmp_path / "ternary.toml"
+    path.write_text(
+        built_in_recipe_text("digits") + '[run]\nmode = "owners"\nrounds = true\npayload = "ternary"\n'
+    )
+    assert load_recipe(path, Told("ring")).run.trains.word == "ring-sparse"
+    assert load_recipe(path, Told("async")).run.trains.word == "async"

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from p2psgd.wire.mode import ASYNC, OWNERS, OWNERS_ROUNDS, PAYLOADS, WORD_MAX, Mode, parse_mode
+from p2psgd.wire.mode import (
+    ASYNC,
+    OWNERS,
+    OWNERS_ROUNDS,
+    OWNERS_TERNARY,
+    PAYLOADS,
+    WORD_MAX,
+    Mode,
+    parse_mode,
+)
 from p2psgd.wire.rule import parse_rule
 
-ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, *map(Mode, PAYLOADS)]
+ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, OWNERS_TERNARY, *map(Mode, PAYLOADS)]
 
 
 @pytest.mark.parametrize("mode", ALL, ids=lambda mode: mode.word)
@@ -27,6 +37,14 @@ def test_no_two_modes_have_one_word() -> None:
         ("async", False, False, False, False),
         ("owners", True, False, False, False),
         ("owners-rounds", True, False, False, False),
+        ("owners-rounds-ternary", True, False, False, False),
+        (
+            "owners-rounds-ternary-adamw(beta1=0.9, beta2=0.999, epsilon=1e-08, weight_decay=0.0)",
+            True,
+            False,
+            False,
+            False,
+        ),
         ("owners-adagrad(epsilon=1e-10, initial=0.0)", True, False, False, False),
         ("owners-rounds-adagrad(epsilon=1e-10, initial=0.0)", True, False, False, False),
         ("ring-sparse", False, True, False, False),
@@ -38,7 +56,8 @@ def test_a_mode_tells_what_it_does(word: str, owners: bool, ring: bool, dense: b
     mode = parse_mode(word)
     assert (mode.owners, mode.ring, mode.dense, mode.half) == (owners, ring, dense, half)
     assert mode.rounds == (ring or "rounds" in word)
-    assert mode.rule.gradients == ("adagrad" in word)
+    assert mode.ternary == ("ternary" in word)
+    assert mode.rule.gradients == ("ada" in word)
     assert mode.word == word
 
 
@@ -54,9 +73,9 @@ ODD = 0.12345678901234567e-5  # with as many digits as a number has
         f"adamw(beta1={ODD!r}, beta2={ODD!r}, epsilon={ODD!r}, weight_decay={ODD!r})",
     ],
 )
-@pytest.mark.parametrize("rounds", [False, True])
-def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, rounds: bool) -> None:
-    mode = Mode(owners=True, rounds=rounds, rule=parse_rule(rule))
+@pytest.mark.parametrize("owners", [OWNERS, OWNERS_ROUNDS], ids=lambda mode: mode.word)
+def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, owners: Mode) -> None:
+    mode = replace(owners, rule=parse_rule(rule))
     assert parse_mode(mode.word) == mode
     assert len(mode.word) <= WORD_MAX, "what a greeting, a checkpoint and a file of own updates take"
 
@@ -82,8 +101,29 @@ def test_a_rule_that_is_none_is_refused_with_what_would_do(rule: str, words: str
 
 
 @pytest.mark.parametrize(
-    "word", ["", "ring", "ring-", "ring-ternary", "async-sparse", "owners-", "Async", "dense"]
+    "word", ["", "ring", "ring-", "ring-ternary", "async-sparse", "owners-", "Async", "dense", "ternary"]
 )
 def test_another_word_is_refused_with_those_there_are(word: str) -> None:
-    with pytest.raises(ValueError, match="the modes are async, owners, owners-rounds, ring-sparse, "):
+    match = "the modes are async, owners, owners-rounds, owners-rounds-ternary, ring-sparse, "
+    with pytest.raises(ValueError, match=match):
+        parse_mode(word)
+
+
+@pytest.mark.parametrize(
+    "rule", ["sum", f"adamw(beta1={ODD!r}, beta2={ODD!r}, epsilon={ODD!r}, weight_decay={ODD!r})"]
+)
+def test_it_may_follow_ternary_contributions(rule: str) -> None:
+    mode = replace(OWNERS_TERNARY, rule=parse_rule(rule))
+    assert parse_mode(mode.word) == mode
+    assert len(mode.word) <= WORD_MAX
+
+
+def test_adagrad_is_refused_where_a_tensor_comes_in_several_contributions() -> None:
+    with pytest.raises(ValueError, match=r"^rule adagrad does not go with payload ternary: .* take adamw"):
+        parse_mode("owners-rounds-ternary-adagrad")
+
+
+@pytest.mark.parametrize("word", ["owners-ternary", "owners-ternary-rounds", "owners-rounds-ternary-"])
+def test_ternary_contributions_are_for_rounds_of_owners(word: str) -> None:
+    with pytest.raises(ValueError, match="is not known"):
         parse_mode(word)

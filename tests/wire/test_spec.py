@@ -155,6 +155,7 @@ def test_every_mode_is_in_the_table_of_the_run() -> None:
         "async",
         "owners",
         "owners-rounds",
+        "owners-rounds-ternary",
         *(Mode(each).word for each in PAYLOAD_WORDS),
     ]
 

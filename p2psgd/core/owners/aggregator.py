@@ -4,7 +4,8 @@ The sums are integers, so the order of contributions does not matter. They wrap 
 far beyond 2^24, where a run has ended. Of gradients the run's rule makes the changes that are added up.
 What has not reached its magnitude stays in the second residual [Strom 2015, section 5] and counts later. The
 magnitude of each tensor follows from how many indices come in: about as many go out as one node contributes,
-however many nodes there are.
+however many nodes there are. Of a tensor of which nodes contribute as many indices as it has weights, such as
+one in full precision, all goes out at once.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ STEPS_PER_OCTAVE: Final = 2  # magnitudes are what came times powers of sqrt(2),
 GAIN: Final = 0.1  # octaves of magnitude for an octave of too many indices
 GAIN_MAX: Final = 0.25
 KINDS_MAX: Final = 8  # magnitudes of exact values; of more, one update for each bit is shorter
+MANY: Final = 16  # as soon as a sixteenth of the range comes, it is swept instead of sorted
 COARSE: Final = (16, 4)  # times the magnitude: what is that far beyond it goes at once
 
 CAME_MAX: Final = 4096  # contributions that are kept one by one: then they are counted
@@ -50,7 +52,8 @@ class Aggregator:
         self.pieces: list[RuleState] = []  # of the rule's state, that other owners need
         self._weights = spec.weights
         self._quantum = np.float32(spec.quantum)
-        self._tensors: NDArray[np.int32] = np.zeros(0, np.int32)  # of each weight of the range
+        self._tensors: NDArray[np.int32] = np.zeros(0, np.int32)  # of each weight of the range,
+        self._sizes: NDArray[np.int64] = np.zeros(0, np.int64)  # and how many weights of each are in it
         self._starts = np.cumsum([0, *(math.prod(shape) for _, shape in spec.tensors)])[:-1]
         self._borders = (self._starts << 1).astype(np.uint64)  # in words
         self._floors = np.full(len(self._starts), np.nan)  # log2 of the least change that came, by tensor
@@ -93,6 +96,7 @@ class Aggregator:
         if self.rule is not None:
             self.pieces += self.rule.state.move(new)
         self._tensors = (np.searchsorted(self._starts, np.arange(*new), "right") - 1).astype(np.int32)
+        self._sizes = np.bincount(self._tensors, minlength=len(self._starts))
         inside = [index for index in self._outside if new[0] <= index < new[1]]
         values = [self._outside.pop(index) for index in inside]
         residual[np.array(inside, np.int64) - new[0]] += np.array(values, np.int64).astype(np.int32)
@@ -152,10 +156,15 @@ class Aggregator:
                 self.residual += self._in_quanta(changes)
                 touched = np.flatnonzero(self.residual) + self.range[0]
             self._left = touched[:0]
-            if alone and self.rule is None:
-                updates += self._take_all(touched)
-            else:
-                updates += self._take_due(touched, counts / max(1, contributors), last=not updates)
+            wanted = counts / max(1, contributors)
+            whole = wanted >= self._sizes
+            whole |= alone and self.rule is None
+            if whole.any():
+                here = whole[self._tensors[touched - self.range[0]]]
+                updates += self._take_all(touched[here])
+                touched = touched[~here]
+            if len(touched):
+                updates += self._take_due(touched, wanted, last=not updates)
         return updates
 
     def _step(self, rule: OwnerRule, weights: Floats, contributors: int) -> Floats | None:
@@ -163,7 +172,13 @@ class Aggregator:
             return rule.step(weights, max(1, contributors))
 
     def _touched(self) -> NDArray[np.int64]:
-        return np.unique(np.concatenate([self._left, *(words >> np.uint32(1) for words, _, _ in self._came)]))
+        touched = [self._left, *(words >> np.uint32(1) for words, _, _ in self._came)]
+        if sum(map(len, touched)) < len(self.residual) // MANY:
+            return np.unique(np.concatenate(touched))
+        here = np.zeros(len(self.residual), bool)
+        for indices in touched:
+            here[indices - self.range[0]] = True
+        return np.flatnonzero(here) + self.range[0]
 
     def _look_at_what_came(self) -> NDArray[np.int64]:
         """Return how many indices came, by tensor. No tensor's magnitude stays below that of what came for

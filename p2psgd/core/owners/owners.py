@@ -15,8 +15,8 @@ again when the updates of all of them for that round are applied here. An owner 
 have contributed (barrier.py). So nobody is ahead, and as sums are integers, the weights after a round depend
 on the contributions alone.
 
-A trainer's weights are the replica and what it has contributed that no update covers yet: without that, it
-would repeat the same correction until the owner's update comes.
+Without rounds a trainer's weights are the replica and what it has contributed that no update covers yet:
+otherwise it would repeat the same correction until the owner's update comes.
 
 More than 700 lines, since all of it changes the same few facts: what is contributed to which owner, what is
 covered, and who owns what. Sums, rules, their states, channels and waits of rounds have files of their own.
@@ -403,8 +403,10 @@ class Owners:
         self._publish_if_many(now)
 
     def _pending(self, made: OwnUpdateMade, now: float) -> Pending:
-        """Return what this node's trainer made, before it is cut; a gradient has not changed its weights."""
-        seen = not made.rate
+        """Return what this node's trainer made, before it is cut. Its weights have it, but for a gradient,
+        and but for rounds, in which they are the replica.
+        """
+        seen = not made.rate and self.barrier is None
         return Pending(made.words, made.magnitude, seen=seen, steps=self._steps, made=now, rate=made.rate)
 
     def _contribute(self, whole: Pending, now: float) -> None:
@@ -616,13 +618,14 @@ class Owners:
 
     def covered_steps(self) -> int:
         """Return up to where updates cover what the trainer has made: others count a step when they have
-        it.
+        it. In rounds, of which others number theirs by this, the last one that is complete here.
         """
+        if self.barrier is not None:
+            return self.round
         waiting = (
             each.steps - 1 for channel, each in self._uncovered() if each.seen and channel.owner != self.me
         )
-        covered = min(waiting, default=self._steps)
-        return covered if self.barrier is not None else max(self._told_steps, covered)
+        return max(self._told_steps, min(waiting, default=self._steps))
 
     def _publish(self, magnitude: int, words: NDArray[np.uint32], cover: tuple[CoverRow, ...]) -> None:
         state, me = self._state, self._cluster.me

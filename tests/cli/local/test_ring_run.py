@@ -31,6 +31,7 @@ WAYS = {
     **{payload: ("--mode", "ring", "--payload", payload) for payload in PAYLOADS},
     "owners": ("--mode", "owners", "--rounds"),
 }
+TERNARY = (*WAYS["owners"], "--payload", "ternary")
 
 
 @pytest.fixture
@@ -41,7 +42,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def start(way: str, nodes: int, *options: str) -> Run:
         directory = tmp_path / f"run-{len(runs)}"
         directory.mkdir()
-        runs.append(Run(directory, "--recipe", "digits", *WAYS[way], "-n", str(nodes), *options))
+        words = TERNARY if way == "ternary" else WAYS[way]
+        runs.append(Run(directory, "--recipe", "digits", *words, "-n", str(nodes), *options))
         return runs[-1]
 
     yield start
@@ -91,6 +93,16 @@ def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_failur
         assert report["mode"] == ("owners-rounds" if way == "owners" else f"ring-{way}")
         assert report["rounds_per_s"] > 0
         assert report["per_node"][1]["bytes_sent_per_round"] > 0
+
+
+def test_ternary_contributions_learn_and_have_the_same_bits_every_time(start: Start) -> None:
+    runs = [start("ternary", 2, "--steps", "120") for _ in range(2)]
+    for run in runs:
+        assert run.ends() == ExitCode.OK, run.output
+    first, second = (run.report() for run in runs)
+    assert first["mode"] == "owners-rounds-ternary"
+    assert first["digest"] == second["digest"] is not None
+    assert first["test_accuracy"] > 0.85
 
 
 def test_time_counts_from_the_first_round(start: Start) -> None:

@@ -159,6 +159,19 @@ def test_what_came_does_not_wait_for_ever() -> None:
     assert left(aggregator)[3] == 2
 
 
+def test_of_a_tensor_with_as_many_indices_as_weights_all_goes_out() -> None:
+    aggregator, total = owner_of(), Counter[int]()
+    for values in ((3, 5, 1), (-7, 2, 4)):  # of two nodes, digit by digit, of weights 20 to 26
+        for digit in (4, 2, 1):
+            changed = [20 + place for place, value in enumerate(values) if abs(value) & digit]
+            aggregator.add(words(*(each if values[each - 20] > 0 else -each - 1 for each in changed)), digit)
+        aggregator.add(words(23, 24, 25, 26), 1000)
+    aggregator.add(words(2), 3)  # of another tensor
+    count(total, take(aggregator, 2))
+    assert +total + -total == {21: 7, 22: 5, 23: 2000, 24: 2000, 25: 2000, 26: 2000, 2: 3, 20: 4}
+    assert total[20] == -4
+
+
 def test_contributions_that_cancel_publish_nothing() -> None:
     aggregator = owner_of((0, 20))
     for each in (words(1, 30), words(-2, -31)):
@@ -171,7 +184,7 @@ def test_what_is_far_beyond_its_magnitude_goes_in_steps() -> None:
     aggregator = owner_of()
     for _ in range(1000):
         aggregator.add(words(1), 1)
-    taken = [updates[0][0] for updates in iter(lambda: take(aggregator, 2), [])]
+    taken = [updates[0][0] for updates in iter(lambda: take(aggregator, 1000), [])]
     assert sum(taken) + left(aggregator)[1] == 1000
     assert taken[0] == 64  # 16 x 4 times the magnitude
 

@@ -121,6 +121,24 @@ def test_nothing_to_give_is_a_contribution(running: Rounds) -> None:
     assert [replica.frontier.steps_max for replica in running.alive()] == [2, 2, 2]
 
 
+def test_rounds_are_not_numbered_by_mini_batches(running: Rounds) -> None:
+    for steps in (7, 14):
+        for number in range(3):
+            running.share(number, 10, steps=steps)
+        running.tick(TIMEOUT_S)
+    assert [running.owners(number).round for number in range(3)] == [3, 3, 3]
+    assert [replica.frontier.steps_max for replica in running.alive()] == [3, 3, 3]
+
+
+def test_the_trainer_has_the_replica_also_while_a_round_is_open(running: Rounds) -> None:
+    running.share(0, 10, 2000, 4000)
+    running.share(1, 11)
+    for number in (0, 1):
+        replica = running.replica(number)
+        assert np.array_equal(replica.trainer_weights(), replica.lattice.coordinates)
+        assert replica.trainer_digest == replica.lattice.digest
+
+
 def test_several_updates_are_one_contribution(running: Rounds) -> None:
     updates = (own_update([1, 4000]), own_update([2, 4001], magnitude=5))
     running.give(0, ContributionMade(1, updates))
