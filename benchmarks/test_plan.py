@@ -33,13 +33,13 @@ def test_it_tells_each_way_of_training(
     told = capsys.readouterr().out
     assert "14,600,000 weights on 8 nodes, links of 1,000 Mbit/s, 150 ms" in told
     assert all(
-        words in told for words in ("async", "ring, sparse", "ring, dense", "communication binds from")
+        words in told for words in ("async", "rounds", "sparse", "dense", "communication binds from")
     )
     assert all(len(line) <= 80 for line in told.splitlines())
     run(monkeypatch, *PAPER, "--density", "0.12%", "--batch", "1k", "--json")
     told = json.loads(capsys.readouterr().out)
     assert [each["way"] for each in told] == [
-        *("async", "owners", "ring, sparse", "ring, dense"),
+        *("async", "owners", "owners, rounds", "ring, sparse", "ring, dense"),
         "async, p2psgd.torch",
     ]
     assert told[0]["samples_per_s"] == pytest.approx(1000 * told[0]["steps_per_s"])
@@ -181,7 +181,7 @@ def test_it_shows_what_torch_does_by_itself_beside_local_steps_that_are_given(
     assert "trainers compute 80 % of the time 96 % of the time" in rows
     assert "Memory of a node beside model and optimizer: 4.2 GB. A weight takes 8.5 bytes" in rows
     run(monkeypatch, *gpt, "--local-steps", "8", "--json")
-    by_itself, given = json.loads(capsys.readouterr().out)[4:]
+    by_itself, given = json.loads(capsys.readouterr().out)[5:]
     assert (by_itself["local_steps"], given["local_steps"]) == (None, 8)
     assert given["steps_per_send"] == 8
     assert by_itself["update_indices"] == 1_240_000

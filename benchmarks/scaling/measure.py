@@ -20,7 +20,13 @@ from benchmarks.scaling.trainer import write_deltas
 from tests.daemons import until
 from tests.lan import Lan
 
-WAYS: Final = {Way.ASYNC: "async", Way.OWNERS: "owners", Way.SPARSE_RING: "sparse", Way.DENSE_RING: "dense"}
+WAYS: Final = {
+    Way.ASYNC: "async",
+    Way.OWNERS: "owners",
+    Way.ROUNDS: "owners-rounds",
+    Way.SPARSE_RING: "sparse",
+    Way.DENSE_RING: "dense",
+}
 BURST_KB_MIN, BURST_KB_MAX = 16, 256  # see benchmarks/ring/hosts.py
 SETTLING_S: Final = 5.0
 START_S: Final = 400.0  # many interpreters start at once, on few processors
@@ -102,7 +108,7 @@ def _summary(
     peers = case.nodes - 1
     # Where links are too narrow updates pile up on the way: what counts is what arrives.
     # In mode owners a trainer waits for covers, and in a dense ring for all.
-    waits = case.way in (Way.OWNERS, Way.DENSE_RING)
+    waits = case.way in (Way.OWNERS, Way.ROUNDS, Way.DENSE_RING)
     made = sum(rates) if not peers or waits else min(sum(rates), sum(arriving) / peers)
     steps = made * seconds  # of all nodes in the window
     own = sum(last.steps - first.steps for first, last in windows)

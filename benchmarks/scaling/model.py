@@ -19,6 +19,7 @@ from rich.text import Text
 from p2psgd.base import formatting
 from p2psgd.base.errors import UsageError
 from p2psgd.core.owners.ranges import owner_count
+from p2psgd.core.owners.relay_trees import FAN_OUT
 from p2psgd.core.ring.chunks import segment_numbers
 from p2psgd.core.timing import FAILURE_TIMEOUT_S_MAX, FAILURE_TIMEOUT_S_MIN
 from p2psgd.ipc.layout import send_indices_max
@@ -475,6 +476,7 @@ class Way(enum.Enum):
 
     ASYNC = "async"
     OWNERS = "owners"
+    ROUNDS = "owners, rounds"
     SPARSE_RING = "ring, sparse"
     DENSE_RING = "ring, dense"
 
@@ -607,6 +609,13 @@ def _sparse_ring_parts(setting: Setting, load: Load) -> Parts:
     }
 
 
+def _rounds_parts(setting: Setting, load: Load) -> Parts:
+    """As a sparse ring, but for the ways through the network: to the owners, and along their trees."""
+    most = replace(load, link_bytes=max(load.link_bytes, load.most_link_bytes))
+    hops = 1 + math.ceil(math.log(max(2, setting.nodes), FAN_OUT))
+    return _sparse_ring_parts(setting, replace(most, hops=hops))
+
+
 def _dense_ring_parts(setting: Setting, load: Load) -> Parts:
     network_s = _beside(load.link_bytes, load.link_bytes_per_s, setting.link_bytes_per_s)
     network_s += load.hops * setting.latency_s
@@ -636,6 +645,7 @@ def _together(busy_s: float, setting: Setting) -> float:
 _WAYS: Final[dict[Way, tuple[Callable[[Setting, Costs], Load], Callable[[Setting, Load], Parts]]]] = {
     Way.ASYNC: (async_load, _async_parts),
     Way.OWNERS: (owners_load, _async_parts),
+    Way.ROUNDS: (owners_load, _rounds_parts),
     Way.SPARSE_RING: (sparse_ring_load, _sparse_ring_parts),
     Way.DENSE_RING: (dense_ring_load, _dense_ring_parts),
 }
@@ -647,7 +657,7 @@ _WAYS: Final[dict[Way, tuple[Callable[[Setting, Costs], Load], Callable[[Setting
 
 NOTES: Final = (
     "Communication binds from: so many nodes make it the bottleneck, not computing.",
-    "async, owners: all overlaps, and the step is its busiest part; in a ring they",
+    "async, owners: all overlaps, and the step is its busiest part; in rounds they",
     "add up. In mode owners the busiest node counts, and what a node sends is a mean.",
     "How far such predictions were off: docs/explanation/scaling.md.",
 )
@@ -655,10 +665,10 @@ NOTES: Final = (
 
 def render(setting: Setting, predictions: Sequence[Prediction]) -> RenderableType:
     """A column for each prediction; fits 80 columns."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("")
     for each in predictions:
-        table.add_column(each.way.value, justify="right")
+        table.add_column(each.way.value.replace(", ", ",\n"), justify="right", vertical="bottom")
     for name, words in ROWS:
         table.add_row(name, *(words(each) for each in predictions))
     for part in Part:
