@@ -114,8 +114,8 @@ RuleOption = Annotated[
     str | None,
     typer.Option(
         metavar="RULE",
-        help="What owners make of what nodes send: sum, adagrad or adamw; settings may follow in brackets: "
-        "'adamw(beta2=0.95)' (default: as the recipe says, else sum).",
+        help="What owners make of what nodes send: sum, adagrad, adamw or, in rounds, nesterov; settings may "
+        "follow in brackets: 'adamw(beta2=0.95)' (default: as the recipe says, else sum).",
     ),
 ]
 RoundsOption = Annotated[

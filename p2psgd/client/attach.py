@@ -77,10 +77,11 @@ def attach(
             chance such that their mean is right, and no residual. Default: "sparse".
         full_precision: With payload "ternary", the names of the tensors that are sent as they are. Default:
             the last one of two or more dimensions, and those after it: the last layer of most models.
-        rule: What owners make of what nodes send. "sum": the sum of their changes. "adagrad" and "adamw":
-            changes by the optimizer of that name, whose state each owner keeps for its range; nodes then send
-            gradients, with the learning rate (`Link.send`). Settings may follow in brackets, such as
-            "adamw(beta2=0.95, weight_decay=0.1)". Default: "sum".
+        rule: What owners make of what nodes send. "sum": the sum of their changes. "adagrad", "adamw" and,
+            in rounds, "nesterov" (SGD with Nesterov momentum): changes by the optimizer of that name, whose
+            state each owner keeps for its range; nodes then send gradients, with the learning rate
+            (`Link.send`). Settings may follow in brackets, such as "adamw(beta2=0.95, weight_decay=0.1)" and
+            "nesterov(momentum=0.9)". Default: "sum".
         shards: The list of the data that the nodes share out, `p2psgd.data.Shards(...).list`. Default: none.
         control: The daemon's state directory or its socket. Default: $P2PSGD_CONTROL, else the default state
             directory.

@@ -158,8 +158,8 @@ class Recipe(BaseModel):
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
         '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", of a '
-        'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad" or "adamw" '
-        'and rounds = true or false, and of these payload = "ternary"',
+        'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad", '
+        '"adamw" or, in rounds, "nesterov", and rounds = true or false, and of these payload = "ternary"',
     )
 
     _mode_told: bool = PrivateAttr(default=False)
@@ -308,7 +308,7 @@ def _check_ring(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
 
 
 def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> None:
-    """Refuse a rule that is not known, or without owners."""
+    """Refuse a rule that is not known, without owners, or that does not go with their mode."""
     if run.rule is None:
         return
     if run.mode != "owners":

@@ -84,4 +84,9 @@ def with_rule(mode: Mode, rule: Rule) -> Mode:
             "rule adagrad does not go with payload ternary: it squares each contribution by itself, and there"
             " a tensor in full precision comes in several; take adamw, or leave the payload out"
         )
+    if rule.name == "nesterov" and not mode.rounds:
+        raise ValueError(
+            "rule nesterov is for rounds, in which one step is made of what all nodes contribute: train in"
+            " rounds (rounds=True, --rounds), or take the rule sum, adagrad or adamw"
+        )
     return replace(mode, rule=rule)

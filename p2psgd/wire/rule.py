@@ -2,7 +2,8 @@
 
 "sum": contributions are changes, and owners add them up. Of the others contributions are gradients, and each
 owner keeps the state of an optimizer for its range: "adagrad" [Duchi 2011; DistBelief 2012], "adamw"
-[Loshchilov and Hutter 2019]. Settings stand in brackets, such as "adamw(beta2=0.95, weight_decay=0.1)".
+[Loshchilov and Hutter 2019], "nesterov" [Sutskever 2013; DiLoCo 2023], which is for rounds. Settings stand in
+brackets, such as "adamw(beta2=0.95, weight_decay=0.1)".
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ _RANGES: Final[Mapping[str, tuple[str, Callable[[float], bool]]]] = {  # of a se
     "beta2": (_BELOW_1, lambda value: 0 <= value < 1),
     "epsilon": (_POSITIVE, lambda value: 0 < value <= 1),
     "initial": (_TO_1, lambda value: 0 <= value <= 1),
+    "momentum": (_BELOW_1, lambda value: 0 <= value < 1),
     "weight_decay": (_TO_1, lambda value: 0 <= value <= 1),
 }
-RULES: Final[Mapping[str, Mapping[str, float]]] = {  # settings with their defaults, which are PyTorch's
+RULES: Final[Mapping[str, Mapping[str, float]]] = {  # settings with their defaults: PyTorch's, and DiLoCo's
     "sum": {},
     "adagrad": {"epsilon": 1e-10, "initial": 0.0},
     "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01},
+    "nesterov": {"momentum": 0.9},
 }
 RATE_MAX: Final = 100.0  # learning rate of a gradient
 _TEXT: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", re.ASCII)

@@ -133,6 +133,10 @@ def test_rounds_are_for_owners(mode: str, rounds: object, words: str) -> None:
     assert choose_mode("owners", None).word == "owners"
     both = choose_mode("owners", None, "adagrad", rounds=True)
     assert (both.rounds, both.rule.name) == (True, "adagrad")
+    with pytest.raises(TrainerError, match=r"rule nesterov is for rounds, .*: train in rounds"):
+        choose_mode("owners", None, "nesterov(momentum=0.5)")
+    word = choose_mode("owners", None, "nesterov", rounds=True).word
+    assert word == "owners-rounds-nesterov(momentum=0.9)"
 
 
 def test_a_ring_is_sparse_unless_told_otherwise() -> None:

@@ -258,6 +258,13 @@ def test_rounds_are_for_owners_and_another_mode_leaves_them_out(tmp_path: Path) 
     assert load_recipe(path, Told("async")).run.trains.word == "async"
     assert load_recipe(path, Told(rule="adagrad")).run.trains.word.startswith("owners-rounds-adagrad(")
     assert load_recipe(path, Told(payload="ternary")).run.trains.word == "owners-rounds-ternary"
+    with pytest.raises(UsageError, match=r"^recipe .*: rule nesterov is for rounds, .*: train in rounds"):
+        recipe(run={"mode": "owners", "rule": "nesterov"})
+    with pytest.raises(
+        UsageError, match=r"^--rule: rule nesterov is for rounds, .*\(rounds=True, --rounds\)"
+    ):
+        load_recipe(path, Told(rule="nesterov", rounds=False))
+    assert load_recipe(path, Told(rule="nesterov")).run.trains.word == "owners-rounds-nesterov(momentum=0.9)"
     assert Told("owners", rounds=True).options == ["--mode", "owners", "--rounds"]
     assert Told(rounds=False).options == ["--no-rounds"]
 

@@ -47,6 +47,7 @@ def test_no_two_modes_have_one_word() -> None:
         ),
         ("owners-adagrad(epsilon=1e-10, initial=0.0)", True, False, False, False),
         ("owners-rounds-adagrad(epsilon=1e-10, initial=0.0)", True, False, False, False),
+        ("owners-rounds-nesterov(momentum=0.9)", True, False, False, False),
         ("ring-sparse", False, True, False, False),
         ("ring-dense", False, True, True, False),
         ("ring-dense-float16", False, True, True, True),
@@ -57,7 +58,7 @@ def test_a_mode_tells_what_it_does(word: str, owners: bool, ring: bool, dense: b
     assert (mode.owners, mode.ring, mode.dense, mode.half) == (owners, ring, dense, half)
     assert mode.rounds == (ring or "rounds" in word)
     assert mode.ternary == ("ternary" in word)
-    assert mode.rule.gradients == ("ada" in word)
+    assert mode.rule.gradients == ("(" in word)
     assert mode.word == word
 
 
@@ -83,7 +84,7 @@ def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, owners: Mode)
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ("", "rule '' is not known: the rules are sum, adagrad, adamw"),
+        ("", "rule '' is not known: the rules are sum, adagrad, adamw, nesterov"),
         ("rmsprop", "rule 'rmsprop' is not known"),
         ("adagrad(", "is not known"),
         ("adagrad(beta1=0.5)", "rule adagrad: 'beta1=0.5' is refused: give epsilon, initial, each once"),
@@ -93,11 +94,24 @@ def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, owners: Mode)
         ("adamw(epsilon=0)", "epsilon=0 is refused: it must be a number above 0 and at most 1"),
         ("adamw(weight_decay=1e400)", "weight_decay=1e400 is refused"),
         ("adamw(beta1=0.5.5)", "beta1=0.5.5 is refused"),
+        ("nesterov(momentum=1)", "momentum=1 is refused: it must be a number from 0 to below 1"),
+        ("nesterov(momentum=-0.5)", "rule nesterov: 'momentum=-0.5' is refused: give momentum, each once"),
     ],
 )
 def test_a_rule_that_is_none_is_refused_with_what_would_do(rule: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         parse_rule(rule)
+
+
+@pytest.mark.parametrize("word", ["owners-nesterov", "owners-nesterov(momentum=0.9)"])
+def test_a_rule_for_rounds_is_refused_without_them(word: str) -> None:
+    words = (
+        "rule nesterov is for rounds, in which one step is made of what all nodes contribute: train in"
+        " rounds (rounds=True, --rounds), or take the rule sum, adagrad or adamw"
+    )
+    with pytest.raises(ValueError, match=re.escape(words)):
+        parse_mode(word)
+    assert parse_mode(word.replace("owners", "owners-rounds")).rule == parse_rule("nesterov")
 
 
 @pytest.mark.parametrize(

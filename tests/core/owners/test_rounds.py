@@ -315,7 +315,7 @@ def test_a_status_without_rounds_is_refused(running: Rounds) -> None:
     assert [drop.code for _, drop in running.drops] == [RejectCode.RING]
 
 
-@pytest.mark.parametrize("rule", ["adagrad", "adamw"])
+@pytest.mark.parametrize("rule", ["adagrad", "adamw", "nesterov"])
 def test_what_a_rule_makes_of_a_round_does_not_depend_on_who_was_first(rule: str) -> None:
     ended = []
     for order in ((0, 1, 2), (2, 1, 0)):
@@ -334,6 +334,42 @@ def test_what_a_rule_makes_of_a_round_does_not_depend_on_who_was_first(rule: str
         residuals = [cluster.owners(node).aggregator.residual for node in range(3)]
         ended.append(np.concatenate([cluster.replica(0).lattice.coordinates, *residuals]))
     assert ended[0].tolist() == ended[1].tolist()
+
+
+def test_nesterov_makes_one_step_of_each_round_and_its_velocity_survives_its_owner() -> None:
+    """Three rounds, to two of which a node contributes nothing; then an owner is killed."""
+    cluster = Rounds(3, "owners-rounds-nesterov(momentum=0.5)")
+    cluster.found()
+    cluster.attach(0, 1, 2)
+    indices, rate = [1, 2000, 4000], 0.25
+    wanted, velocity = 0.0, 0.0  # in quanta
+    for number, magnitudes in enumerate(((6000, 3000, 12_000), (900, 0, -300), (0, 7500, 600)), 1):
+        for node, size in enumerate(magnitudes):
+            made = own_update(indices, magnitude=max(1, abs(size)), negative=size < 0, steps=number)
+            cluster.give(node, ContributionMade(number, (replace(made, rate=rate),) if size else ()))
+            cluster.settle()
+        mean = sum(magnitudes) / 3
+        velocity = 0.5 * velocity + mean
+        wanted -= rate * (mean + 0.5 * velocity)
+    assert cluster.opened == [4, 4, 4]
+    for place, index in enumerate(indices):  # of the range of the owner at this place
+        owner = cluster.owners(place)
+        begin, end = owner.aggregator.range
+        assert begin <= index < end
+        change = int(cluster.replica(0).lattice.coordinates[index]) - int(cluster.initial()[index])
+        assert change + int(owner.aggregator.residual[index - begin]) == pytest.approx(wanted, abs=2)
+        assert velocity_of(owner, index) == pytest.approx(velocity, rel=1e-5)
+    cluster.tick(3.0)  # a copy is whole
+    cluster.kill(2)
+    cluster.tick(30.0)
+    assert velocity_of(cluster.owners(1), 4000) == pytest.approx(velocity, rel=1e-5)
+
+
+def velocity_of(owners: Owners, index: int) -> float:
+    """What the owner's rule keeps of this weight, in quanta."""
+    rule = owners.aggregator.rule
+    assert rule is not None
+    return float(rule.state.arrays["velocity"][index - rule.state.range[0]] * 2**20)
 
 
 @pytest.mark.parametrize("steps", [ROUND_MAX, 2**64 - 1])

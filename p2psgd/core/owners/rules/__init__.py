@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from p2psgd.core.owners.rules.adagrad import Adagrad
 from p2psgd.core.owners.rules.adamw import AdamW
+from p2psgd.core.owners.rules.nesterov import Nesterov
 from p2psgd.core.owners.rules.rule import OwnerRule
 from p2psgd.wire.rule import Rule
 
@@ -19,5 +20,7 @@ def make_rule(rule: Rule) -> OwnerRule | None:
             return Adagrad(**settings)
         case "adamw":
             return AdamW(**settings)
+        case "nesterov":
+            return Nesterov(**settings)
         case _:
             return None

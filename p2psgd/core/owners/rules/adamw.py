@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from p2psgd.core.owners.rules.mean import MeanGradient
 from p2psgd.core.owners.rules.rule import Floats, Places, RangeState
 
 FIRST, SECOND = "first moment", "second moment"
@@ -15,35 +16,27 @@ class AdamW:
     def __init__(self, *, beta1: float, beta2: float, epsilon: float, weight_decay: float) -> None:
         self.state = RangeState({FIRST: beta1, SECOND: beta2}, squares=SECOND)
         self._betas, self._epsilon, self._weight_decay = (beta1, beta2), np.float32(epsilon), weight_decay
-        self._sum: Floats = np.zeros(0, np.float32)
-        self._contributions = 0
-        self._rate = 0.0
+        self._mean = MeanGradient()
 
     def contribute(self, places: Places, gradient: Floats, rate: float) -> Floats | None:
         """Note the gradient for the next step."""
-        size = len(self.state.arrays[FIRST])
-        if len(self._sum) != size or not self._contributions:
-            self._sum, self._contributions = np.zeros(size, np.float32), 0
-        self._sum[places] += gradient
-        self._contributions += 1
-        self._rate = rate
+        self._mean.add(places, gradient, rate, size=len(self.state.arrays[FIRST]))
         return None
 
     def step(self, weights: Floats, contributors: int) -> Floats | None:
         """Return the changes."""
-        if not self._contributions:
+        gradient = self._mean.take(contributors)
+        if gradient is None:
             return None
         state = self.state
         state.steps += 1
         first, second = state.arrays[FIRST], state.arrays[SECOND]
-        gradient = self._sum / np.float32(contributors)
-        self._contributions = 0
         beta1, beta2 = self._betas
         first += np.float32(1 - beta1) * (gradient - first)
         second += np.float32(1 - beta2) * (gradient * gradient - second)
         mean = first / np.float32(1 - beta1**state.steps)
         square = second / np.float32(1 - beta2**state.steps)
-        rate = np.float32(self._rate)
+        rate = np.float32(self._mean.rate)
         changes: Floats = -rate * mean / (np.sqrt(square) + self._epsilon)
         changes -= rate * np.float32(self._weight_decay) * weights
         return changes

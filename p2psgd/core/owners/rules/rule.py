@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from p2psgd.wire.rule_state import Kind, RuleState
 
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]  # weights, counted from the first one of the range
+LARGEST: Final = np.finfo(np.float32).max  # a state that is not finite would be refused by all others
 
 
 class OwnerRule(Protocol):
@@ -41,13 +42,13 @@ class RangeState:
     once at most, and only to a weight of which nothing else has come since it moved here.
     """
 
-    def __init__(self, decays: Mapping[str, float], *, squares: str) -> None:
-        """`squares`: the array that is of squares."""
+    def __init__(self, decays: Mapping[str, float], *, squares: str | None = None) -> None:
+        """`squares`: the array that is of squares, if one is."""
         self.range: Range = (0, 0)
         self.steps = 0  # contributions, or steps if the rule makes changes at these
         self.arrays = {name: np.zeros(0, np.float32) for name in decays}
         self._decays = dict(decays)
-        self._squares = list(decays).index(squares)
+        self._squares = [] if squares is None else [list(decays).index(squares)]
         # By weight, the steps when it began here, and -1 once what another kept has come:
         self._begun: NDArray[np.int64] = np.zeros(0, np.int64)
 
@@ -108,7 +109,9 @@ class RangeState:
         since = np.where(lacks, self.steps - self._begun[here], 0)
         for decay, array, added in zip(self._decays.values(), self.arrays.values(), values, strict=True):
             remains = np.float32(decay) ** since.astype(np.float32)
-            array[here] += np.where(taken, added * remains, np.float32(0))
+            with np.errstate(over="ignore"):
+                sums = array[here] + np.where(taken, added * remains, np.float32(0))
+            np.clip(sums, -LARGEST, LARGEST, out=array[here])
         older = max(0, piece.steps + int(since.max()) - self.steps)
         self.steps += older
         self._begun[self._begun >= 0] += older

@@ -86,7 +86,40 @@ def test_adamw_is_its_formula_on_the_mean_of_what_came() -> None:
         assert rule.step(weights, 1) is None  # nothing has come
 
 
-@pytest.mark.parametrize("text", ["adagrad", "adamw"])
+def test_nesterov_is_its_formula_on_the_mean_of_what_came() -> None:
+    rule = rule_of("nesterov(momentum=0.8)", size=2)
+    weights, velocity = floats(2.0, -4.0), [0.0, 0.0]
+    for contributions, rate in (
+        ([(1.0, 0.0), (0.0, -3.0)], 0.1),
+        ([(0.5, 0.5)], 0.1),
+        ([(0.0, 2.0), (0.5, 1.0)], 0.7),
+    ):
+        for values in contributions:
+            kept = [index for index, value in enumerate(values) if value]
+            assert rule.contribute(places(*kept), floats(*(values[index] for index in kept)), rate) is None
+        wanted = []
+        for index in range(2):
+            mean = sum(values[index] for values in contributions) / len(contributions)
+            velocity[index] = 0.8 * velocity[index] + mean
+            wanted.append(-rate * (mean + 0.8 * velocity[index]))
+        changes = rule.step(weights, len(contributions))
+        assert changes is not None
+        np.testing.assert_allclose(changes, np.array(wanted), rtol=1e-5)
+        np.testing.assert_allclose(rule.state.arrays["velocity"], np.array(velocity), rtol=1e-5)
+        assert rule.step(weights, 1) is None  # nothing has come
+
+
+def test_nesterov_without_momentum_is_sgd_on_the_mean() -> None:
+    rule = rule_of("nesterov(momentum=0)", size=2)
+    for _ in range(3):
+        rule.contribute(places(0), floats(3.0), 0.5)
+        rule.contribute(places(0, 1), floats(1.0, -1.0), 0.5)
+        changes = rule.step(floats(0.0, 0.0), 2)
+        assert changes is not None
+        assert changes.tolist() == [-1.0, 0.25]
+
+
+@pytest.mark.parametrize("text", ["adagrad", "adamw", "nesterov"])
 @pytest.mark.parametrize("size", [0.0, 3e38, -3e38])
 def test_no_gradient_ends_a_rule(text: str, size: float) -> None:
     rule = rule_of(text)
@@ -146,6 +179,48 @@ def test_what_comes_late_is_as_if_it_had_been_there_from_the_start(
     new.add(spare(old, 3, WEIGHTS))  # of 3 and 4 it comes twice
     for name, array in whole.arrays.items():
         np.testing.assert_allclose(new.arrays[name], array, atol=1e-5)
+
+
+@given(before=st.integers(0, 5), after=st.integers(0, 5), seed=st.integers(0, 99))
+def test_a_velocity_that_moves_goes_on_as_if_it_had_stayed(before: int, after: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    stays, left, comes = (rule_of("nesterov(momentum=0.5)") for _ in range(3))
+    zeros = floats(*[0.0] * WEIGHTS)
+
+    def step(*rules: OwnerRule) -> None:
+        gradient = random.standard_normal(WEIGHTS).astype(np.float32)
+        for rule in rules:
+            rule.contribute(places(*range(WEIGHTS)), gradient, 0.7)
+            rule.step(zeros, 1)
+
+    for _ in range(before):
+        step(stays, left)
+    for _ in range(after):
+        step(stays, comes)
+    for piece in left.state.move((0, 0)):
+        comes.state.add(piece)
+    step(stays, comes)
+    np.testing.assert_allclose(
+        comes.state.arrays["velocity"], stays.state.arrays["velocity"], rtol=0, atol=1e-5
+    )
+
+
+def test_a_state_below_zero_is_refused_of_squares_alone() -> None:
+    below = np.full((1, 3), -2, np.float32)
+    assert rule_of("nesterov").state.can_be(below)
+    assert not rule_of("adagrad").state.can_be(below)
+    second = np.array([[-2, -2], [0, 3]], np.float32)
+    assert rule_of("adamw").state.can_be(second)
+    assert not rule_of("adamw").state.can_be(second[::-1])
+
+
+@pytest.mark.parametrize("text", ["adagrad", "adamw", "nesterov"])
+def test_states_that_others_send_add_up_to_finite_numbers(text: str) -> None:
+    state = rule_of(text).state
+    most = np.finfo(np.float32).max
+    for sign in (1, 1, -1, -1, -1, -1):
+        state.add(RuleState(0, 1, np.full((len(state.arrays), WEIGHTS), sign * most, np.float32)))
+        assert all(np.isfinite(array).all() for array in state.arrays.values())
 
 
 def test_what_an_owner_inherited_is_not_added_to_again() -> None:
