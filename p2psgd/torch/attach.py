@@ -13,10 +13,12 @@ from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
 from p2psgd.torch.gradient_mean import refuse_several
 from p2psgd.torch.model_link import ModelLink, knows_rank
-from p2psgd.torch.owners_rule import choose_rule
+from p2psgd.torch.owners_rule import choose_outer_rate, choose_rule, mode_of
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy, describe_part
 from p2psgd.torch.step_size import Steps
+from p2psgd.wire.mode import Mode
+from p2psgd.wire.rule import RATE_MAX
 
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
 INITIAL = ("same", "first")
@@ -34,6 +36,7 @@ def attach(
     own_residual: bool | None = None,
     run_horizon: bool | None = None,
     local_steps: int | None = None,
+    outer_rate: float | None = None,
     initial: str = "same",
     **options: Any,
 ) -> ModelLink:
@@ -45,8 +48,9 @@ def attach(
     nodes say `initial="first"`.
 
     With `mode="owners"` and a `rule` but "sum" nodes send gradients, and owners make the changes. The
-    optimizer then gives the learning rate, and of Adagrad, Adam and AdamW the settings of the rule; it
-    changes nothing itself.
+    optimizer then gives the learning rate, and where it is the same method the settings of the rule; it
+    changes nothing itself. With the rule "nesterov" and several `local_steps` it is DiLoCo: the optimizer,
+    any, makes these steps, and owners make the outer step.
 
     Args:
         model: The model, a `torch.nn.Module` on the CPU or one CUDA device. Parameters that require a
@@ -72,6 +76,8 @@ def attach(
         local_steps: The number of `optimizer.step()` calls that are sent together, 1 to 1,000. In a ring a
             round takes this number of steps, and its result is the mean of all nodes' changes. Default: 1 in
             a ring, and in asynchronous mode as many as are made while the links are busy with the last send.
+        outer_rate: The learning rate of the outer step, above 0 and at most 100, with the rule "nesterov" and
+            `local_steps` above 1. Default: 0.7 there.
         initial: Where the first weights of the run come from. "same": every node brings the same.
             "first": they are those of the node with rank 0, and the others wait for them, up to an hour;
             frozen parameters and buffers stay each node's own. All nodes say the same. Default: "same".
@@ -101,15 +107,18 @@ def attach(
         density = DENSITY
     _check_number("density", density, DENSITY_MAX)
     _check_number("tau", tau, 1e6)
+    _check_number("outer_rate", outer_rate, RATE_MAX)
     if local_steps is not None:
         check_steps("local_steps", local_steps)
     if not isinstance(keep, Sequence):
         raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
     check_kept(keep)
-    rule = choose_rule(optimizers, options)
+    mode = mode_of(options)
+    outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
+    rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
     if rule is not None:
-        _refuse_for_gradients(own_residual=own_residual, run_horizon=run_horizon)
         options["rule"] = rule.word
+    _refuse_for_gradients(mode, own_residual=own_residual, run_horizon=run_horizon)
     if local_steps is None and options.get("shards") is not None:
         local_steps = 1
     if local_steps != 1 and options.get("shards") is not None:
@@ -130,7 +139,7 @@ def attach(
             take_first_weights(link, weights)
         if link.mode.rounds and local_steps is None:
             local_steps = 1
-        sums_changes = link.mode.rounds and not link.mode.dense and rule is None
+        sums_changes = link.mode.rounds and not link.mode.dense and not link.mode.rule.gradients
         if local_steps != 1 and sums_changes and not knows_rank(link):
             raise TrainerError(
                 "local_steps in a sparse ring needs the number of nodes, which this node does not know: start"
@@ -160,6 +169,7 @@ def attach(
             own_residual=own_residual,
             run_horizon=run_horizon is not False and rule is None,
             rule=rule,
+            outer_rate=outer_rate,
             policy=SendPolicy(
                 link,
                 local_steps=local_steps,
@@ -171,9 +181,9 @@ def attach(
         raise
 
 
-def _refuse_for_gradients(**given: bool | None) -> None:
+def _refuse_for_gradients(mode: Mode, **given: bool | None) -> None:
     for name, value in given.items():
-        if value:
+        if value and mode.rule.gradients:
             raise TrainerError(
                 f"{name}=True means nothing where owners make the changes: nodes send gradients there, so"
                 " leave it out"

@@ -82,7 +82,8 @@ class LinkOfModel:
 # sent as they are. The parameters are the replica then, and move by what arrives alone.
 #
 # With local steps only every H-th step sends, or the first one that finds the links free (send_policy.py);
-# until then the steps add up in the parameters alone, and what arrives moves the parameters too.
+# until then the steps add up in the parameters alone, and what arrives moves the parameters too. With an
+# outer rate their sum goes to the owners as a gradient, with the opposite sign, and they make a step of it.
 
 
 class ModelLink:
@@ -117,9 +118,10 @@ class ModelLink:
         own_residual: bool,
         run_horizon: bool,
         rule: OwnersRule | None,
+        outer_rate: float | None,
         policy: SendPolicy,
     ) -> None:
-        self._link, self._policy = link, policy
+        self._link, self._policy, self._outer_rate = link, policy, outer_rate
         self._ended = False
         self._waited_at = -1  # own steps
         self._own_residual = own_residual
@@ -572,7 +574,10 @@ class ModelLink:
         """Send what the parameters have changed by since they were set to the point of training."""
         with self._arrays.ordered():
             if self._gradients is None:
-                self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
+                before, after = self._link.weights, self._flat
+                if self._outer_rate is not None:  # a gradient points where the loss grows
+                    before, after = after, before
+                self._arrays.xp.subtract(after, before, out=self._delta)
             if self._own_residual:
                 self._delta -= self._link.residual
             try:
@@ -612,12 +617,11 @@ class ModelLink:
         if link.mode.dense:
             link.send(self._delta, steps=self._policy.unsent)
             return
-        rate, rates = None, self._parameters.rates
+        rate, rates = self._outer_rate, self._parameters.rates
         if self._gradients is not None:
             rate, rates = self._gradients.rate, [1.0] * len(self._parameters.ranges)
-        elif (
-            link.mode.rounds and self._policy.adds_up
-        ):  # the sum of what many steps have made would be too far
+        elif link.mode.rounds and self._policy.adds_up and rate is None:
+            # The sum of what many steps have made would be too far.
             self._delta *= np.float32(1 / (link.contributors or expected_nodes(link)))
         threshold = None if link.mode.ternary else steps.take(self._delta, link.residual, rates)
         link.send(self._delta, threshold, steps=self._policy.unsent, rate=rate)

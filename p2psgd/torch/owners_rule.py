@@ -2,6 +2,9 @@
 
 PyTorch's optimizer then changes nothing. It gives the learning rate, for schedulers too, and the settings of
 the rule where it is the same method. What it does beyond that would have no effect, and is refused.
+
+The outer step of DiLoCo [DiLoCo 2023] is the exception: with the rule nesterov and several local steps the
+script's optimizer, whichever it is, makes these, and what they have changed is the gradient.
 """
 
 from __future__ import annotations
@@ -15,23 +18,46 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import choose_mode
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.gradient_mean import has_closure
+from p2psgd.wire.mode import Mode
 from p2psgd.wire.rule import Rule, parse_rule
 
 KINDS: Final[Mapping[str, Sequence[Any]]] = {  # by rule; and SGD with each
     "adagrad": (torch.optim.Adagrad,),
     "adamw": (torch.optim.AdamW, torch.optim.Adam),
+    "nesterov": (),
 }
 OFF: Final = ("momentum", "weight_decay", "lr_decay", "amsgrad", "maximize")  # unless the rule has it
+OUTER_RATE: Final = 0.7  # of the outer step [DiLoCo 2023, section 3]
+_OTHERWISE: Final = {
+    "nesterov": ", or give local_steps above 1, with which owners step by what it has changed (DiLoCo)"
+}
 RATE_MIN: Final = 1e-30  # for a schedule that begins at 0: owners take the gradient in, and no weight moves
 
 
-def choose_rule(optimizers: Sequence[Any], options: Named) -> OwnersRule | None:
-    """Return the rule of a run with these `options` of attach, and its optimizer; None if nodes send changes.
-
-    Raises TrainerError if the optimizer contradicts it.
-    """
+def mode_of(options: Named) -> Mode:
+    """Return the mode of a run with these `options` of attach."""
     given = {name: options.get(name) for name in ("payload", "rule")}
-    mode = choose_mode(options.get("mode", "async"), rounds=options.get("rounds", False), **given)
+    return choose_mode(options.get("mode", "async"), rounds=options.get("rounds", False), **given)
+
+
+def choose_outer_rate(mode: Mode, local_steps: int | None, outer_rate: float | None) -> float | None:
+    """Return the rate at which owners step by what `local_steps` steps of a node have changed; None if their
+    step is another one.
+    """
+    if mode.rule.name == "nesterov" and (local_steps or 1) > 1:
+        return OUTER_RATE if outer_rate is None else float(outer_rate)
+    if outer_rate is not None:
+        raise TrainerError(
+            f"outer_rate={outer_rate!r:.100} is of the step that owners make of several local steps: give"
+            " rule='nesterov' and local_steps above 1 as well, or leave it out"
+        )
+    return None
+
+
+def choose_rule(optimizers: Sequence[Any], mode: Mode, rule: object) -> OwnersRule | None:
+    """Return the rule of a run of this mode, given to attach as `rule`, and its optimizer; None if nodes send
+    changes. Raises TrainerError if the optimizer contradicts it.
+    """
     if not mode.rule.gradients:
         return None
     if len(optimizers) > 1:
@@ -39,7 +65,7 @@ def choose_rule(optimizers: Sequence[Any], options: Named) -> OwnersRule | None:
             f"owners follow one rule, {mode.rule.name}, for all weights: give attach one optimizer, and not"
             f" {len(optimizers)}"
         )
-    return OwnersRule(mode.rule, optimizers[0], by_name="(" not in str(given["rule"]))
+    return OwnersRule(mode.rule, optimizers[0], by_name="(" not in str(rule))
 
 
 class OwnersRule:
@@ -52,10 +78,10 @@ class OwnersRule:
         self._optimizer, self._name = optimizer, rule.name
         kinds = (torch.optim.SGD, *KINDS[rule.name])
         if type(optimizer) not in kinds:
-            *first, last = (f"torch.optim.{kind.__name__}" for kind in kinds)
+            known = " or ".join(f"torch.optim.{kind.__name__}" for kind in kinds)
             raise TrainerError(
                 f"owners follow the rule {rule.name}, and {type(optimizer).__name__} is another method: take"
-                f" {', '.join(first)} or {last}; SGD gives the learning rate alone"
+                f" {known}{_OTHERWISE.get(rule.name, '; SGD gives the learning rate alone')}"
             )
         its = self._rule_of_groups()
         if its is not None and not by_name and its != rule:
@@ -112,7 +138,13 @@ class OwnersRule:
                 " out"
             )
         if type(self._optimizer) is torch.optim.SGD:
-            return {}
+            momentum = float(group["momentum"])
+            if momentum and (group["dampening"] or not group["nesterov"]):
+                raise TrainerError(
+                    f"momentum={momentum!r} of the SGD is another method than the rule {self._name}: make it"
+                    " with nesterov=True, or leave the momentum out and give that of the rule"
+                )
+            return {"momentum": momentum} if momentum else {}
         epsilon = float(group["eps"])
         if self._name == "adagrad":
             return {"epsilon": epsilon, "initial": float(group["initial_accumulator_value"])}
@@ -122,8 +154,9 @@ class OwnersRule:
 
     def _without_effect(self, group: Named) -> Iterator[str]:
         decays = type(self._optimizer) is torch.optim.AdamW or group.get("decoupled_weight_decay")
+        has = ["momentum"] * (self._name == "nesterov") + ["weight_decay"] * bool(decays)
         for name in OFF:
-            if group.get(name) and not (name == "weight_decay" and decays):
+            if group.get(name) and name not in has:
                 yield name
 
 

@@ -1,6 +1,6 @@
-"""A script that trains a net on the digits: `owners_trainer.py OPTIMIZER RATE RULE ROUNDS`.
+"""A script that trains a net on the digits: `owners_trainer.py OPTIMIZER RATE RULE ROUNDS LOCAL_STEPS`.
 
-RULE and ROUNDS are as of attach; without a rule it trains in this process alone.
+RULE, ROUNDS and LOCAL_STEPS are as of attach; without a rule it trains in this process alone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import p2psgd.torch
 from p2psgd.recipes.datasets import DATASETS
 
 EPOCHS = 12
+SETTINGS = {"SGD": {"momentum": 0.9, "nesterov": True}}  # by optimizer
 
 
-def main(name: str, rate: float, rule: str, rounds: bool) -> None:
+def main(name: str, rate: float, rule: str, rounds: bool, local_steps: int | None) -> None:
     """Train with a rate that falls to a tenth, and print the accuracy on the test samples."""
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -29,9 +30,11 @@ def main(name: str, rate: float, rule: str, rounds: bool) -> None:
         for part in ("train", "test")
     )
     model = nn.Sequential(nn.Linear(64, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 10))
-    optimizer = getattr(torch.optim, name)(model.parameters(), lr=rate)
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=rate, **SETTINGS.get(name, {}))
     if rule:
-        link = p2psgd.torch.attach(model, optimizer, mode="owners", rule=rule, rounds=rounds)
+        link = p2psgd.torch.attach(
+            model, optimizer, mode="owners", rule=rule, rounds=rounds, local_steps=local_steps
+        )
         loader = DataLoader(train, batch_size=32, sampler=link.sampler(train))
     else:
         loader = DataLoader(train, batch_size=32, shuffle=True)
@@ -49,4 +52,4 @@ def main(name: str, rate: float, rule: str, rounds: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), sys.argv[3], sys.argv[4] == "rounds")
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3], sys.argv[4] == "rounds", int(sys.argv[5]) or None)

@@ -18,26 +18,48 @@ pytestmark = pytest.mark.long
 
 assert needed
 SCRIPT = Path(__file__).with_name("owners_trainer.py")
-RATES = {"Adagrad": (0.02, 0.1), "AdamW": (0.002, 0.01)}  # of one process, and of three nodes
+RULES = {"Adagrad": "adagrad", "AdamW": "adamw", "SGD": "nesterov"}
+RATES = {
+    "Adagrad": (0.02, 0.1),
+    "AdamW": (0.002, 0.01),
+    "SGD": (0.02, 0.02),
+}  # of one process, and of three nodes
 
 
-def command(name: str, rate: float, *, rule: str = "", rounds: bool = False) -> list[str]:
-    return [sys.executable, "-P", str(SCRIPT), name, str(rate), rule, "rounds" if rounds else ""]
+def command(
+    name: str, rate: float, *, rule: str = "", rounds: bool = False, local_steps: int = 0
+) -> list[str]:
+    options = [rule, "rounds" if rounds else "", str(local_steps)]
+    return [sys.executable, "-P", str(SCRIPT), name, str(rate), *options]
 
 
 def accuracy(output: str) -> float:
     return float(re.findall(r"test accuracy (\d\.\d+)", output)[0])
 
 
-@pytest.mark.parametrize("rounds", [False, True])
-@pytest.mark.parametrize("name", ["Adagrad", "AdamW"])
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [("Adagrad", False), ("Adagrad", True), ("AdamW", False), ("AdamW", True), ("SGD", True)],
+)
 def test_three_nodes_learn_as_well_as_one_process_by_the_rule_of_its_optimizer(
     tmp_path: Path, name: str, rounds: bool
 ) -> None:
     one, three = RATES[name]
-    alone = subprocess.run(command(name, one), check=True, capture_output=True, text=True, timeout=100)
-    trainer = shlex.join(command(name, three, rule=name.lower(), rounds=rounds))
-    run = Run(tmp_path, "-n", "3", "--trainer", trainer)
+    trainer = command(name, three, rule=RULES[name], rounds=rounds)
+    # Of 360 test samples; without rounds no two runs are the same, and some end a point below others.
+    learns(tmp_path, command(name, one), trainer, less=0.015 if rounds else 0.03)
+
+
+def test_three_nodes_learn_by_local_steps_and_an_outer_one(tmp_path: Path) -> None:
+    rate, _ = RATES["AdamW"]
+    trainer = command("AdamW", rate, rule="nesterov", rounds=True, local_steps=5)
+    learns(tmp_path, command("AdamW", rate), trainer, less=0.03)
+
+
+def learns(folder: Path, alone_command: list[str], trainer: list[str], *, less: float) -> None:
+    """Three nodes end equal, and their accuracy is not this much below that of one process."""
+    alone = subprocess.run(alone_command, check=True, capture_output=True, text=True, timeout=100)
+    run = Run(folder, "-n", "3", "--trainer", shlex.join(trainer))
     try:
         assert run.ends(170) == ExitCode.OK, run.output
     finally:
@@ -45,6 +67,4 @@ def test_three_nodes_learn_as_well_as_one_process_by_the_rule_of_its_optimizer(
     report = run.report()
     assert (report["replicas_identical"], report["lost"]) == (True, [])
     assert len({node["steps"] for node in report["per_node"]}) == 1
-    # Of 360 test samples; without rounds no two runs are the same, and some end a point below others.
-    less = 0.015 if rounds else 0.03
     assert accuracy(run.output) > accuracy(alone.stdout) - less, (run.output, alone.stdout)
