@@ -258,4 +258,12 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
             "math.log2(magnitude)",
         ),
     ),
+    "rule-follows-gradients-as-they-came": (
+        Edit(
+            owners,
+            O + "_add_gradients",
+            "sorted(self._gradients, key=lambda each: each[0])",
+            "self._gradients",
+        ),
+    ),
 }

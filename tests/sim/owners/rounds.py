@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -53,6 +54,7 @@ class Reference:
 
     def __init__(self, spec: RunSpec, initial: NDArray[np.int32], members: tuple[Origin, ...]) -> None:
         self.members = members
+        self._quantum = np.float32(spec.quantum)
         self.after = [initial.copy()]  # by round
         self._given: dict[int, dict[Origin, tuple[OwnUpdateMade, ...]]] = defaultdict(dict)
         self._aggregators = [Aggregator(spec) for _ in members]
@@ -71,17 +73,15 @@ class Reference:
             for made in given[member]:
                 parts = cut(made.words, len(self.members), len(weights))
                 for aggregator, words in zip(self._aggregators, parts, strict=True):
-                    aggregator.add(words, made.magnitude)
+                    aggregator.add(words, made.magnitude, made.rate)
+        before = weights.astype(np.float32) * self._quantum
         for aggregator in self._aggregators:
+            own = partial(np.copy, before[slice(*aggregator.range)])
             for magnitude, words in aggregator.take(
-                len(self.members), alone=len(self.members) == 1, weights=_no_weights
+                len(self.members), alone=len(self.members) == 1, weights=own
             ):
                 codec.apply_coordinates(weights, words, magnitude)
         self.after.append(weights)
-
-
-def _no_weights() -> NDArray[np.float32]:
-    raise AssertionError("the rule is sum")
 
 
 class RoundRules:
@@ -152,7 +152,8 @@ class RoundRules:
             must = rounds[owners.round]
             if not np.array_equal(replica.lattice.coordinates, must):
                 raise Violation("O7", f"{label(daemon.me)} has other weights after round {owners.round}")
-            self._world.see("owners: round as if computed in one place")
+            rule = " by a rule" * owners.rule.gradients
+            self._world.see(f"owners: round{rule} as if computed in one place")
 
     def _note(self, daemon: Daemon, owners: Owners) -> None:
         barrier = owners.barrier

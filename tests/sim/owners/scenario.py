@@ -7,6 +7,8 @@ from random import Random
 from typing import Final
 
 from p2psgd.core.owners import owners
+from p2psgd.wire.mode import Mode
+from p2psgd.wire.rule import parse_rule
 from tests.sim.faults import (
     Fault,
     FreshDisk,
@@ -33,6 +35,7 @@ from tests.sim.scenario import (
 NODES_MAX: Final = 6
 FAULTS_MAX: Final = 10
 PLENTY: Final = OwnersWork(owners.PENDING_MAX, owners.PENDING_BYTES_MAX, owners.REDEALT_BYTES_MAX)
+RULES: Final = ("sum", "sum", "sum", "adagrad", "adamw", "nesterov")  # of calm runs in rounds
 OWNERS_KINDS: Final = (
     *("crash", "crash", "fresh", "stop", "stop", "pause", "pause", "cut", "partition"),
     *("remove", "remove", "reset", "publish", "publish", "publish", "publish"),
@@ -99,6 +102,8 @@ def _draw_rounds(seed: int, nodes: int | None) -> Scenario:
         step_s = tuple(min(each, 1.0) for each in step_s)
         faults = [TrainerSlow(5.0, chance.randint(1, size), 80.0, 100.0)]
     latency = (-3.3, -2.0) if calm else (-3.3, -1.3)
+    rule = Random(f"{seed} owners rule").choice(RULES) if calm else "sum"
+    mode = Mode(owners=True, rounds=True, rule=parse_rule(rule))
     return Scenario(
         seed=seed,
         nodes=size,
@@ -118,7 +123,7 @@ def _draw_rounds(seed: int, nodes: int | None) -> Scenario:
             owners.PENDING_MAX,
             owners.PENDING_BYTES_MAX,
             owners.REDEALT_BYTES_MAX,
-            RingWork("owners-rounds", step_s, frozenset(), (), 0, rests=True),
+            RingWork(mode.word, step_s, frozenset(), (), 0, rests=True),
             calm,
         ),
     )

@@ -23,6 +23,7 @@ MUST_OCCUR: Final = (
     "owners: update that covers and changes nothing",
     "owners: publication of several updates",
     "owners: round as if computed in one place",
+    "owners: round by a rule as if computed in one place",
     "owners: late member left out",
     "owners: contribution to a round that was over",
     "all lost at once",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.5  # from one look at whether it is to train to the next
 ENDED_S: Final = 3.0  # until a trainer that was refused is started again
 PARTS_MAX: Final = 3  # updates of one share
+RATES: Final = {"adagrad": 2.0**-12, "adamw": 2.0**-12, "nesterov": 0.5}  # by rule of owners; else changes
 FAILED_S: Final = 0.7  # how much longer than usual a step takes at most, as a share of it
 
 
@@ -132,7 +133,9 @@ class RingTrainer:
             free -= indices
             words = np.array([index << 1 | chance.getrandbits(1) for index in sorted(indices)], np.uint32)
             payload = codec.encode(words, scenario.coordinates)
-            updates.append(OwnUpdateMade(self.updates, chance.randint(1, MAGNITUDE_MAX), payload, words))
+            magnitude = chance.randint(1, MAGNITUDE_MAX)
+            rate = RATES.get(self._work.mode.rule.name, 0.0)
+            updates.append(OwnUpdateMade(self.updates, magnitude, payload, words, rate))
         return tuple(updates)
 
     def _buckets(self) -> list[BucketContributed]:
