@@ -99,7 +99,7 @@ _GPT: Final = Task(
     width=64,
     layers=2,
     context=64,
-    others=("powersgd", "sparseloco-5"),
+    others=("powersgd", "sparseloco-5", "p2psgd-outer-10"),
 )
 TASKS: Final = {
     task.name: task
@@ -194,6 +194,18 @@ WAYS: Final = {
                 options={"mode": "ring", "local_steps": steps},
             )
             for steps in (5, 15)
+        ),
+        Way(
+            name="p2psgd-outer-10",
+            label="p2psgd H=10, outer step",
+            method="p2psgd",
+            options={
+                "mode": "owners",
+                "rounds": True,
+                "rule": "nesterov",
+                "local_steps": 10,
+                "density": 0.1,
+            },
         ),
     )
 }
