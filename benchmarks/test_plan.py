@@ -32,9 +32,7 @@ def test_it_tells_each_way_of_training(
     run(monkeypatch, *PAPER, "--density", "1/850")
     told = capsys.readouterr().out
     assert "14,600,000 weights on 8 nodes, links of 1,000 Mbit/s, 150 ms" in told
-    assert all(
-        words in told for words in ("async", "rounds", "sparse", "dense", "communication binds from")
-    )
+    assert all(words in told for words in ("async", "rounds", "sparse", "dense", "communication binds from"))
     assert all(len(line) <= 80 for line in told.splitlines())
     run(monkeypatch, *PAPER, "--density", "0.12%", "--batch", "1k", "--json")
     told = json.loads(capsys.readouterr().out)
