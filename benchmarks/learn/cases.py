@@ -204,7 +204,7 @@ WAYS: Final = {
                 "rounds": True,
                 "rule": "nesterov",
                 "local_steps": 10,
-                "density": 0.1,
+                "payload": "ternary",
             },
         ),
     )
