@@ -741,7 +741,10 @@ class Owners:
 
     @property
     def _is_idle(self) -> bool:
-        return not self._due and not self._gradients and self.aggregator.idle
+        """Return whether nothing that others have given is in the sum before an update covers it. Gradients
+        that wait for a round are not in it.
+        """
+        return not self._due and self.aggregator.idle
 
     def _hand_on_state(self) -> None:
         """Give the rule's state of weights that this node owns no more to their owners."""

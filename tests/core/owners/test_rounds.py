@@ -365,6 +365,35 @@ def test_nesterov_makes_one_step_of_each_round_and_its_velocity_survives_its_own
     assert velocity_of(cluster.owners(1), 4000) == pytest.approx(velocity, rel=1e-5)
 
 
+@pytest.mark.parametrize("rule", ["adagrad", "adamw", "nesterov"])
+def test_rounds_go_on_in_the_range_of_a_killed_owner(rule: str) -> None:
+    """Its neighbour is given gradients for that range before it owns it."""
+    cluster = Rounds(3, f"owners-rounds-{parse_rule(rule).word}")
+    cluster.found()
+    cluster.attach(0, 1, 2)
+    gradient = replace(own_update([1, 2000, 4000], magnitude=100_000), rate=0.25)
+    for number in range(3):
+        cluster.give(number, ContributionMade(1, (gradient,)))
+        cluster.settle()
+    cluster.cut(0, 2)
+    cluster.tick(1.2 * TIMEOUT_S)
+    cluster.give(0, ContributionMade(2, (gradient,)))
+    cluster.settle()
+    cluster.kill(2)
+    changes = []
+    for turn in range(2, 8):
+        for number in (0, 1):
+            if cluster.opened[number] >= turn and (turn, number) != (2, 0):
+                cluster.give(number, ContributionMade(turn, (gradient,)))
+                cluster.settle()
+        cluster.tick(2 * TIMEOUT_S)
+        changes.append(int(cluster.replica(0).lattice.coordinates[4000]))
+    assert cluster.opened[:2] == [8, 8]
+    assert len(set(changes)) > 3, changes
+    assert [cluster.owners(number).waiting for number in (0, 1)] == [0, 0]
+    assert not any(cluster.owners(number).aggregator.misplaced for number in (0, 1))
+
+
 def velocity_of(owners: Owners, index: int) -> float:
     """What the owner's rule keeps of this weight, in quanta."""
     rule = owners.aggregator.rule
