@@ -50,6 +50,7 @@ from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.ring_messages import PARTS_MAX
 from p2psgd.wire.rule import RATE_MAX
 
 # ----------------------------------------------------------------------------
@@ -141,6 +142,8 @@ class Link:
             quantum=self.quantum,
         )
         self._ternary = _make_ternary_pass(answer, full_precision) if self.mode.ternary else None
+        if full_precision is not None and self._ternary is None:
+            raise TrainerError("full_precision is for payload='ternary': give that as well, or leave it out")
         # The weights here are the replica and what owners have not published; in rounds, which wait for that
         # and for rules, the replica alone.
         self._sees_own = not (self.mode.owners and (self.mode.rounds or self._takes_rate))
@@ -381,11 +384,16 @@ class Link:
         if threshold is None:
             assert self._ternary is not None
             try:
-                return self._ternary.run(compute.fetch_delta(delta), count), []
+                updates = self._ternary.run(compute.fetch_delta(delta), count)
             except ValueError as error:
+                raise TrainerError(f"delta is refused: {error}") from None
+            frames = sum(-(-len(words) // self._update_indices_max) for _, words in updates)
+            if frames > PARTS_MAX:
                 raise TrainerError(
-                    f"delta is refused: {error}: look in the script for what makes it"
-                ) from None
+                    f"this contribution takes {frames} updates, and one has at most {PARTS_MAX}: with payload"
+                    " 'ternary' a model may have about as many tensors"
+                )
+            return updates, []
         groups = self._residual_pass.groups(threshold)
         try:
             parts = self._residual_pass.run(

@@ -1,7 +1,7 @@
 """Ternary contributions [TernGrad 2017]: of each tensor -s, 0 or +s, so that their mean is what was given.
 
-A tensor's numbers are clipped at CLIP_SIGMAS standard deviations. Then s is the largest of them, rounded up
-to whole quanta, and a number x becomes s * sign(x) with probability |x| / s, else 0. There is no residual: no
+A tensor's numbers are clipped at CLIP_SIGMAS times the root of their mean square, which is their standard
+deviation where their mean is 0. Then s is the largest of them, rounded up to whole quanta, and a number x becomes s * sign(x) with probability |x| / s, else 0. There is no residual: no
 number is kept back, and the sum over nodes and rounds is right on average. The tensors of the last layer go
 in full precision, rounded up or down to a whole quantum at random, with the same mean.
 
@@ -13,7 +13,8 @@ gradient, and a round needs no exchange before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +41,7 @@ def last_layer(tensors: Tensors) -> frozenset[str]:
 
 
 class TernaryPass:
-    """Makes the contributions of one node."""
+    """Makes the contributions of one node; tensors share updates of the same magnitude."""
 
     def __init__(
         self,
@@ -56,6 +57,8 @@ class TernaryPass:
 
         TrainerError for a name that no tensor has.
         """
+        if isinstance(full_precision, str):
+            raise TrainerError(f"full_precision={full_precision!r:.100}: give a list of names")
         names = [name for name, _ in tensors]
         full = last_layer(tensors) if full_precision is None else frozenset(full_precision)
         if unknown := sorted(full - set(names)):
@@ -65,58 +68,66 @@ class TernaryPass:
         sizes = [math.prod(shape) for _, shape in tensors]
         self._bounds = np.cumsum([0, *sizes]).tolist()
         self._quantum = np.float32(quantum)
-        self._node = node
+        self._key = np.array([node, 0], np.uint64)
         self._clip_sigmas = clip_sigmas
 
     def run(self, delta: NDArray[Any], step: int) -> list[Update]:
-        """Return updates for `delta` (P,), the one of step `step`; ValueError for NaN and infinity."""
-        updates: list[Update] = []
+        """Return updates for `delta` (P,), the one of step `step`; ValueError, with what to do, for numbers
+        that cannot be sent.
+        """
+        updates: defaultdict[tuple[int, int], list[Words]] = defaultdict(list)
         for place, full in enumerate(self._full):
             begin, end = self._bounds[place : place + 2]
             with np.errstate(all="ignore"):  # looked at below
                 quanta = delta[begin:end].astype(np.float32) / self._quantum
+            if not np.isfinite(quanta).all():
+                raise ValueError(
+                    f"NaN or infinity among weights {begin} to {end - 1}: look in the script for what makes it"
+                )
+            if not full:
+                bound = self._clip_sigmas * math.sqrt(np.mean(quanta**2, dtype=np.float64))
+                np.clip(quanta, -bound, bound, out=quanta)
             largest = float(np.abs(quanta).max(initial=0))
-            if not math.isfinite(largest):
-                raise ValueError(f"NaN or infinity among weights {begin} to {end - 1}")
             if largest > COPIES_MAX * codec.MAGNITUDE_MAX:
                 most = COPIES_MAX * codec.MAGNITUDE_MAX * float(self._quantum)
-                raise ValueError(f"a number above {most:g} among weights {begin} to {end - 1}")
-            if largest:
-                chance = np.random.Generator(
-                    np.random.Philox(key=[self._node, 0], counter=[0, place, step, 0])
+                raise ValueError(
+                    f"a number above {most:g} among weights {begin} to {end - 1}: lower the learning rate, clip"
+                    " the gradients, or attach with a larger quantum"
                 )
+            if largest:
+                chance = np.random.Generator(np.random.Philox(key=self._key, counter=[0, place, step, 0]))
                 uniform = chance.random(len(quanta), np.float32)
-                updates += _digits(quanta, uniform, begin) if full else self._ternary(quanta, uniform, begin)
-        return updates
-
-    def _ternary(self, quanta: NDArray[np.float32], uniform: NDArray[np.float32], first: int) -> list[Update]:
-        sizes = np.abs(quanta)
-        bound = self._clip_sigmas * float(quanta.std(dtype=np.float64))
-        largest = min(bound, float(sizes.max())) or float(sizes.max())  # all numbers equal: none is clipped
-        scale = math.ceil(largest)
-        copies = -(-scale // codec.MAGNITUDE_MAX)
-        magnitude = -(-scale // copies)
-        chosen = np.flatnonzero(
-            uniform * np.float32(copies * magnitude) < np.minimum(sizes, np.float32(largest))
-        )
-        if not len(chosen):
-            return []
-        negative = quanta[chosen] < 0
-        words = ((chosen + first) << 1 | negative).astype(np.uint32)
-        return [(magnitude, words)] * copies
+                parts = _digits(quanta, uniform) if full else _ternary(quanta, uniform, math.ceil(largest))
+                copies: defaultdict[int, int] = defaultdict(int)
+                for magnitude, chosen, negative in parts:
+                    words = ((chosen + begin) << 1 | negative).astype(np.uint32)
+                    updates[magnitude, copies[magnitude]].append(words)
+                    copies[magnitude] += 1
+        return [(magnitude, np.concatenate(words)) for (magnitude, _), words in updates.items()]
 
 
-def _digits(quanta: NDArray[np.float32], uniform: NDArray[np.float32], first: int) -> list[Update]:
-    """Return an update for each binary digit of numbers rounded up or down at random."""
+# Of a tensor: a magnitude, places of numbers, and which of these are negative.
+Parts = Iterator[tuple[int, NDArray[np.int64], NDArray[np.bool_]]]
+
+
+def _ternary(quanta: NDArray[np.float32], uniform: NDArray[np.float32], scale: int) -> Parts:
+    """Yield numbers of at most `scale` as 0 or, by chance, as that; in copies where one update cannot."""
+    copies = -(-scale // codec.MAGNITUDE_MAX)
+    magnitude = -(-scale // copies)
+    chosen = np.flatnonzero(uniform * np.float32(copies * magnitude) < np.abs(quanta))
+    for _ in range(copies if len(chosen) else 0):
+        yield magnitude, chosen, quanta[chosen] < 0
+
+
+def _digits(quanta: NDArray[np.float32], uniform: NDArray[np.float32]) -> Parts:
+    """Yield each binary digit of numbers rounded up or down at random."""
     whole = np.floor(quanta.astype(np.float64) + uniform).astype(np.int64)
-    left, words = np.abs(whole), ((np.arange(len(whole)) + first) << 1 | (whole < 0)).astype(np.uint32)
-    updates: list[Update] = []
+    left = np.abs(whole)
     magnitude = codec.MAGNITUDE_MAX
     while magnitude:
         chosen = np.flatnonzero(left >= magnitude)
         if len(chosen):
             left[chosen] -= magnitude
-            updates.append((magnitude, words[chosen]))
+            yield magnitude, chosen, whole[chosen] < 0
         else:
             magnitude //= 2
-    return updates

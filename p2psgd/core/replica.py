@@ -719,7 +719,10 @@ class Replica:
             self.out.emit(Drop(peer_ahead, RejectCode.VIEW, words))
         if self.ring is not None:
             self.ring.tick(now)
-        self._eviction.look({} if self.ring is None else self.ring.late, now)
+        late = (
+            self.ring.late if self.ring is not None else self.owners.unreachable(now) if self.owners else {}
+        )
+        self._eviction.look(late, now)
         self.membership.tick(now, ready=self.ready)
         self._quarantine.tick(now)
         self._checkpoints.try_begin()

@@ -28,6 +28,7 @@ RESIDUAL_PARTS = (
 )
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
+TERNARY_DIGITS = 36  # of a number: 16 updates of 2^20 quanta and one for each lower digit (client/ternary.py)
 TERNARY_BYTES = (
     4  # of an outbox for each coordinate, where contributions are ternary: as whole gradients take
 )
@@ -46,7 +47,7 @@ def contribution_indices_max(coordinates: int, mode: Mode) -> int:
     full precision once for each binary digit.
     """
     if mode.ternary:
-        return coordinates * codec.MAGNITUDE_MAX.bit_length()
+        return coordinates * TERNARY_DIGITS
     return send_indices_max(coordinates) + PARTS_MAX  # one send (client/compute.py)
 
 
@@ -74,12 +75,14 @@ def dense_numbers(weights: int) -> int:
     return max(weights, DENSE_NUMBERS_MIN)
 
 
-def inbox_bytes(coordinates: int) -> int:
+def inbox_bytes(coordinates: int, mode: Mode) -> int:
     """Return the capacity of an inbox: a power of two with room for 8 of the longest entries, and for one of
-    the largest sends; of usual sends, a hundredth of the weights, that is twenty.
+    the largest sends; of usual sends, a hundredth of the weights, that is twenty. Where contributions are
+    ternary it holds what owners publish in a round, a byte for each coordinate.
     """
     entries = max(INBOX_ENTRIES, _full_updates(coordinates))
-    return _power_of_two(entries * entry_bytes(inbox_entry_bytes_max(coordinates)))
+    ternary = mode.ternary * coordinates
+    return _power_of_two(ternary + entries * entry_bytes(inbox_entry_bytes_max(coordinates)))
 
 
 def outbox_bytes(coordinates: int, mode: Mode) -> int:
@@ -102,7 +105,7 @@ def outbox_bytes(coordinates: int, mode: Mode) -> int:
         return _power_of_two(BUCKETS_MAX * longest)
     shortest = entry_bytes(OUTBOX_ENTRY.size + codec.payload_bytes_max(1))
     one_send = _full_updates(coordinates) * longest + min(coordinates, PARTS_MAX) * shortest
-    ternary = mode.ternary * TERNARY_BYTES * coordinates
+    ternary = mode.ternary * (TERNARY_BYTES * coordinates + TERNARY_DIGITS * shortest)
     return _power_of_two(ternary + max(OUTBOX_ENTRIES * longest, one_send))
 
 

@@ -634,7 +634,7 @@ class TrainerMemory(Generic[Mark]):
         if needed > self._outbox.capacity:
             raise TrainerError(
                 f"the {len(entries)} updates of this send take {needed} bytes and the daemon's outbox holds"
-                f" {self._outbox.capacity}: give more tensors the same threshold"
+                f" {self._outbox.capacity}: give more tensors the same threshold, or fewer in full precision"
             )
         return needed <= room
 

@@ -362,7 +362,7 @@ class TrainerSession(Lifecycle[SessionState]):
         """Make what all trainers of this run share."""
         mode = parse_mode(run.mode)
         self._mode = mode
-        self._inbox_bytes = self._inbox_bytes or layout.inbox_bytes(run.coordinates)
+        self._inbox_bytes = self._inbox_bytes or layout.inbox_bytes(run.coordinates, mode)
         self._outbox_bytes = self._outbox_bytes or layout.outbox_bytes(run.coordinates, mode)
         longest = entry_bytes(layout.inbox_entry_bytes_max(run.coordinates))
         assert self._inbox_bytes >= longest, self._inbox_bytes

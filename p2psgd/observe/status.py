@@ -32,7 +32,7 @@ class NodeState(StrEnum):
     WAITING = "waiting for a trainer"
     JOINING = "joining"  # its trainer waits until the replica is complete
     TRAINING = "training"
-    RING_WAITING = "waiting for the ring"  # its trainer has contributed, and the round has not all others
+    RING_WAITING = "waiting for the round"  # its trainer has contributed, and the round has not all others
     SERVING = "serving"  # its trainer has finished
     DRAINING = "draining"  # it stops, once its updates are acknowledged
     LOST = "lost"  # its daemon has ended or is given up; `waits` says why

@@ -214,7 +214,7 @@ class RingTraining(RecipeTraining[RoundPlan]):
 
     def run(self) -> None:
         """Train until the last round, or the daemon or a signal asks for the end."""
-        with self._times.outside_steps("wait for the ring"):
+        with self._times.outside_steps("wait for the round"):
             self._wait()
             if self._link.round == 1:
                 self._begin = self._clock()

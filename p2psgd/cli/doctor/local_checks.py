@@ -62,7 +62,7 @@ class Available:
 
 def bytes_needed(weights: int) -> int:
     """Return the most memory that daemon and trainer take together for a run of this size, in any mode."""
-    rings = inbox_bytes(weights) + outbox_bytes(weights, ASYNC)
+    rings = inbox_bytes(weights, ASYNC) + outbox_bytes(weights, ASYNC)
     return WEIGHT_EACH * weights + rings + LOG_BYTES + PROCESSES_BYTES
 
 

@@ -25,7 +25,8 @@ class Pending:
     `seen`: the node's trainer has these changes in its weights, as it made them. `made`: when they came into
     being, in seconds of the replica's clock, and `steps` how many the trainer had made. `after`: the update
     of this node without which nobody may have it, since that covers where it came from. `redealt`: others
-    were given these changes instead. `round`: in rounds, the one that it ends for its owner; 0 if none.
+    were given these changes instead. `round`: in rounds, the one that it ends for its owner; 0 if none. `own`:
+    the node's trainer made it.
     """
 
     words: NDArray[np.uint32]
@@ -40,6 +41,7 @@ class Pending:
     body: bytes = b""  # of its CONTRIBUTION frame; empty on the channel to this node itself
     redealt: bool = False
     round: int = 0
+    own: bool = False
 
     @property
     def bytes(self) -> int:
@@ -52,7 +54,7 @@ class Pending:
 
     def opposite(self) -> Pending:
         """Return what undoes it."""
-        return replace(self.part(self.words ^ np.uint32(1)), seen=False)
+        return replace(self.part(self.words ^ np.uint32(1)), seen=False, own=False)
 
 
 class Channel:

@@ -142,7 +142,8 @@ class Owners:
         self._came = 0  # contributions since the last publication,
         self._gradients: list[
             tuple[Origin, NDArray[np.uint32], int, float]
-        ] = []  # of a round, until it is whole
+        ] = []  # of a round, until it is whole,
+        self._gradients_bytes = 0  # and their size
         self._contributors: set[Origin] = set()  # and whose they are
         self._steps = self._told_steps = 0
         self._published_at = now
@@ -194,7 +195,7 @@ class Owners:
         sent is in their keeping, as what they have added up is.
         """
         unsent = any(
-            each.seen or each.number > channel.sent
+            each.own or each.number > channel.sent
             for channel, each in self._uncovered()
             if channel.owner != self.me
         )
@@ -317,7 +318,8 @@ class Owners:
             parts = share or [self._nothing(now)]
             parts[-1].round = self._given
             for part in parts:
-                self._append(owner, part, now)
+                self._append(owner, part)
+            self._push_to(owner, now)
         barrier.end(self.me, self._given)
         self._contributors.add(self.me)
         if first:
@@ -327,6 +329,8 @@ class Owners:
     def _look_for_late(self, barrier: Barrier, now: float) -> None:
         for member in barrier.tick(now, ready=self._node.ready):
             words = f"its trainer has not contributed to round {barrier.published + 1}: the others go on"
+            if member in self._owners:
+                words += " without that, once it has published what it adds up itself"
             name = self._cluster.name_of(member)
             self._out.emit(LogEvent("late", f"{name} is late: {words}", member.node))
 
@@ -343,7 +347,8 @@ class Owners:
             if (channel is None or channel.round < self._given) and self._is_usable(owner, now):
                 part = self._nothing(now)
                 part.round = self._given
-                self._append(owner, part, now)
+                self._append(owner, part)
+                self._push_to(owner, now)
 
     def _open_round(self, now: float) -> None:
         """Let the trainer contribute to the next round once all updates of the last one are here, and there
@@ -354,6 +359,8 @@ class Owners:
             return
         if not self._node.ready or self._cluster.membership.stopping or not barrier.begun(now):
             return
+        if not self._usable_places(now):
+            return  # what was contributed would count in no round, and the next one would follow at once
         if self._given > self.round and self._find_awaited(now) is not None:
             return
         self.round = max(self.round, self._given, self._state.frontier.steps_max)
@@ -379,6 +386,14 @@ class Owners:
         complete = self._state.frontier.steps_of(owner) >= self._given and channel.ends_round
         return not complete and self._is_usable(owner, now)
 
+    def unreachable(self, now: float) -> dict[Origin, str]:
+        """Return, in rounds, the owners if none of them can be given anything, and why they should go: without
+        another view no round would ever end.
+        """
+        if self.barrier is None or self._usable_places(now):
+            return {}
+        return dict.fromkeys(self._owners, "it owns weights, and no owner can be reached")
+
     def waiting_for(self, now: float) -> str:
         """Return which members, or which owners' updates, a round waits for and since when; empty if none."""
         barrier = self.barrier
@@ -386,6 +401,9 @@ class Owners:
             return ""
         if self.round == ROUND_MAX:
             return f"round {ROUND_MAX:,} is the last one that can be numbered: start a new run"
+        if not self._usable_places(now):
+            names = ", ".join(map(self._cluster.name_of, self._owners[:3]))
+            return f"round {self.round + 1} waits for an owner: {names} cannot be reached"
         words = barrier.explain(now)
         if words or self._opened or self._given <= self.round or self._awaited is None:
             return words
@@ -407,18 +425,21 @@ class Owners:
         and but for rounds, in which they are the replica.
         """
         seen = not made.rate and self.barrier is None
-        return Pending(made.words, made.magnitude, seen=seen, steps=self._steps, made=now, rate=made.rate)
+        return Pending(
+            made.words, made.magnitude, seen=seen, own=True, steps=self._steps, made=now, rate=made.rate
+        )
 
     def _contribute(self, whole: Pending, now: float) -> None:
         for owner, part in self._cut(whole, now):
-            self._append(owner, part, now)
+            self._append(owner, part)
+            self._push_to(owner, now)
 
     def _cut(self, whole: Pending, now: float) -> Iterator[tuple[Origin, Pending]]:
         for place, words in enumerate(cut(whole.words, len(self._owners), self._state.spec.weights)):
             if len(words):
                 yield self._recipient(place, now), whole.part(words)
 
-    def _append(self, owner: Origin, part: Pending, now: float) -> None:
+    def _append(self, owner: Origin, part: Pending) -> None:
         channel = self.channels.setdefault(owner, Channel(owner))
         if owner == self._cluster.me:
             self._add(owner, part.words, part.magnitude, part.rate)
@@ -431,6 +452,8 @@ class Owners:
         channel.append(part)
         if part.seen:
             self._see(part, sign=1)
+
+    def _push_to(self, owner: Origin, now: float) -> None:
         peer = self._cluster.peers.get(owner)
         if peer is not None:
             self.push(peer, now)
@@ -541,13 +564,15 @@ class Owners:
             self.aggregator.add(words, magnitude, rate)
             return
         self._gradients.append((origin, words, magnitude, rate))
-        if sum(gradient.nbytes for _, gradient, _, _ in self._gradients) > GRADIENTS_BYTES_MAX:
+        self._gradients_bytes += words.nbytes
+        if self._gradients_bytes > GRADIENTS_BYTES_MAX:
             self._add_gradients()
 
     def _add_gradients(self) -> None:
         for _, words, magnitude, rate in sorted(self._gradients, key=lambda each: each[0]):
             self.aggregator.add(words, magnitude, rate)
         self._gradients.clear()
+        self._gradients_bytes = 0
 
     def _publish_if_due(self, now: float) -> None:
         """Publish in rounds what this owner was given, if it waits for nobody."""
@@ -722,6 +747,8 @@ class Owners:
         owners = {self._owners[place]: each for place, each in zip(usable, ranges, strict=True)}
         if self.custody is not None:
             self.custody.enter(owners, self._view, now)
+        if not self._owns:
+            self._contributors.clear()  # who owns nothing publishes nothing, but notes its own part in rounds
         self._range = owners.get(self._cluster.me, (0, 0))
         if self.barrier is not None:
             self.barrier.owns = self._owns
