@@ -5,7 +5,6 @@ network's own faults are what they say.
 from __future__ import annotations
 
 import functools
-import itertools
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from tests.daemons import PACED, Daemon, all_stopped, assert_replicas_identical,
 from tests.lan import Lan
 
 STEPS = 60
+ORDERS = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]  # each host at each place, and of each two each before the other
 
 
 def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
@@ -26,9 +26,7 @@ def is_linked_with(daemon: Daemon, names: set[str]) -> bool:
 
 
 @pytest.mark.root
-@pytest.mark.parametrize(
-    "order", list(itertools.permutations(range(3))), ids=lambda order: "".join(map(str, order))
-)
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: "".join(map(str, order)))
 def test_three_hosts_find_each_other_in_any_starting_order(tmp_path: Path, order: tuple[int, ...]) -> None:
     hosts, certificates = tmp_path / "hosts.txt", Certificates(tmp_path)
     with Lan(3, rate="100mbit") as lan, all_stopped([]) as daemons:

@@ -19,6 +19,7 @@ from p2psgd.cli.local import Request, make_plan, run_local
 from p2psgd.recipes.recipe import RECIPES
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
+from tests.daemons import PACED, trainer
 
 pytestmark = pytest.mark.long
 
@@ -93,7 +94,7 @@ def test_a_run_prints_at_once_how_to_ask_its_nodes(tmp_path: Path) -> None:
 
 
 def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> None:
-    run = start("-n", "4", "--steps", "3000")
+    run = start("-n", "4", "--steps", "1500")
     victim = run.wait_for_training(2, 200)
     os.kill(victim["pid"], signal.SIGKILL)
     assert run.ends() == ExitCode.FAILED, run.output
@@ -102,19 +103,19 @@ def test_a_killed_daemon_is_lost_and_the_others_end_identical(start: Start) -> N
     assert report["replicas_identical"]
     digests = [node["digest"] for node in report["per_node"]]
     assert digests == [report["digest"], report["digest"], None, report["digest"]]
-    assert [node["steps"] for i, node in enumerate(report["per_node"]) if i != 2] == [3000] * 3
+    assert [node["steps"] for i, node in enumerate(report["per_node"]) if i != 2] == [1500] * 3
     assert "failed: node-2 was lost (killed by signal 9); the other 3 replicas are identical" in run.output
 
 
 def test_a_killed_trainer_comes_back_and_all_end_identical(start: Start) -> None:
-    run = start("-n", "4", "--steps", "3000")
+    run = start("-n", "4", "--steps", "1500")
     victim = run.wait_for_training(1, 200)
     os.kill(victim["trainer"]["pid"], signal.SIGKILL)
     assert run.ends() == ExitCode.OK, run.output
     report = run.report()
     assert report["replicas_identical"]
     assert [node["restarts"] for node in report["per_node"]] == [0, 1, 0, 0]
-    assert [node["steps"] for node in report["per_node"]] == [3000] * 4
+    assert [node["steps"] for node in report["per_node"]] == [1500] * 4
     assert "1 trainer restart" in run.output
 
 
@@ -148,10 +149,10 @@ def test_the_daemons_do_not_outlive_a_harness_that_is_killed(start: Start, all_a
 
 
 def test_a_silent_daemon_does_not_hold_up_the_others(start: Start) -> None:
-    run = start("-n", "2", "--steps", "3000")
+    run = start("-n", "2", "--steps", "1500")
     silent = run.wait_for_training(1, 100)["pid"]
     os.kill(silent, signal.SIGSTOP)
-    wait_until(lambda: run.steps(0) == 3000, "the other node to finish")
+    wait_until(lambda: run.steps(0) == 1500, "the other node to finish")
     wait_until(lambda: "its daemon has not answered for" in run.output, "the silence to be said")
     os.kill(silent, signal.SIGCONT)
     assert run.ends() == ExitCode.OK, run.output
@@ -248,7 +249,7 @@ def test_a_run_whose_time_is_over_before_its_first_mini_batch_fails_with_a_sente
 
 
 def test_a_state_directory_in_use_is_refused(start: Start) -> None:
-    first = start("-n", "1", "--steps", str(LONG))
+    first = start("-n", "1", "--trainer", trainer("digits", "--seconds", "100000", program=PACED))
     first.wait_for_training(0)
     second = start("-n", "1", "--steps", "5", "--state", str(first.state))
     assert second.ends() == ExitCode.CONFIGURATION, second.output

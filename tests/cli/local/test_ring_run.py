@@ -79,17 +79,17 @@ def stop_for(status: dict[str, Any], stopped_s: float) -> None:
 def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_failure_timeout(
     start: Start, way: str
 ) -> None:
-    first = start(way, 3, "--steps", "250")
+    first = start(way, 3, "--steps", "150")
     assert first.ends() == ExitCode.OK, first.output
-    second = start(way, 3, "--steps", "250", "--failure-timeout", "4")
+    second = start(way, 3, "--steps", "150", "--failure-timeout", "4")
     stop_for(wait_for_round(second, 1, 20), 2.0)
     assert second.ends() == ExitCode.OK, second.output
     reports = first.report(), second.report()
     assert reports[0]["digest"] == reports[1]["digest"] is not None
-    assert [report["rounds"] for report in reports] == [250, 250]
-    warm = 0 if way == "dense" else 25
+    assert [report["rounds"] for report in reports] == [150, 150]
+    warm = 0 if way == "dense" else 15
     for report in reports:
-        assert [node["steps"] for node in report["per_node"]] == [250, 250 - warm, 250 - warm]
+        assert [node["steps"] for node in report["per_node"]] == [150, 150 - warm, 150 - warm]
         assert report["mode"] == ("owners-rounds" if way == "owners" else f"ring-{way}")
         assert report["rounds_per_s"] > 0
         assert report["per_node"][1]["bytes_sent_per_round"] > 0
@@ -149,7 +149,7 @@ def test_a_dense_ring_equals_one_node_with_the_batches_of_all(start: Start, tmp_
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start, way: str) -> None:
-    run = start(way, 5, "--steps", "400", "--failure-timeout", "1")
+    run = start(way, 5, "--steps", "250", "--failure-timeout", "1")
     victim = wait_for_round(run, 3, 50)
     os.kill(victim["pid"], signal.SIGKILL)
     killed_at = time.monotonic()
@@ -161,7 +161,7 @@ def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start,
     assert run.ends() == ExitCode.FAILED, run.output
     assert "node-3 was lost (killed by signal 9); the other 4 replicas are identical" in run.output
     report = run.report()
-    assert (report["rounds"], report["replicas_identical"]) == (400, True)
+    assert (report["rounds"], report["replicas_identical"]) == (250, True)
 
 
 def test_rounds_of_owners_go_on_while_a_trainer_is_started_again(start: Start) -> None:
