@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
@@ -24,6 +25,11 @@ RATES = {
     "AdamW": (0.002, 0.01),
     "SGD": (0.02, 0.02),
 }  # of one process, and of three nodes
+# One process ends at 0.05; chance is 2.3. Without rounds, where no two runs are the same, twelve runs ended
+# 0.007 above one process, give or take 0.010; two with the rate of one process ended 0.08 and 0.32 above it.
+# The accuracy on the 360 samples says less: up to 1.7 points were lost in the twelve, only 1.1 in one of
+# the two.
+LOSS_ABOVE_MAX = 0.05
 
 
 def command(
@@ -33,8 +39,14 @@ def command(
     return [sys.executable, "-P", str(SCRIPT), name, str(rate), *options]
 
 
-def accuracy(output: str) -> float:
-    return float(re.findall(r"test accuracy (\d\.\d+)", output)[0])
+def loss(output: str) -> float:
+    return float(re.findall(r"test loss (\d+\.\d+)", output)[0])
+
+
+@functools.cache
+def loss_of_one_process(name: str) -> float:
+    one, _ = RATES[name]
+    return loss(subprocess.run(command(name, one), check=True, capture_output=True, text=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -44,27 +56,25 @@ def accuracy(output: str) -> float:
 def test_three_nodes_learn_as_well_as_one_process_by_the_rule_of_its_optimizer(
     tmp_path: Path, name: str, rounds: bool
 ) -> None:
-    one, three = RATES[name]
+    _, three = RATES[name]
     trainer = command(name, three, rule=RULES[name], rounds=rounds)
-    # Of 360 test samples; without rounds no two runs are the same, and some end a point below others.
-    learns(tmp_path, command(name, one), trainer, less=0.015 if rounds else 0.03)
+    learns(tmp_path, name, trainer)
 
 
 def test_three_nodes_learn_by_local_steps_and_an_outer_one(tmp_path: Path) -> None:
     rate, _ = RATES["AdamW"]
     trainer = command("AdamW", rate, rule="nesterov", rounds=True, local_steps=5)
-    learns(tmp_path, command("AdamW", rate), trainer, less=0.03)
+    learns(tmp_path, "AdamW", trainer)
 
 
-def learns(folder: Path, alone_command: list[str], trainer: list[str], *, less: float) -> None:
-    """Three nodes end equal, and their accuracy is not this much below that of one process."""
-    alone = subprocess.run(alone_command, check=True, capture_output=True, text=True, timeout=100)
+def learns(folder: Path, name: str, trainer: list[str]) -> None:
+    """Three nodes end equal, and their loss is at most a little above that of one process."""
     run = Run(folder, "-n", "3", "--trainer", shlex.join(trainer))
     try:
-        assert run.ends(170) == ExitCode.OK, run.output
+        assert run.ends() == ExitCode.OK, run.output
     finally:
         run.close()
     report = run.report()
     assert (report["replicas_identical"], report["lost"]) == (True, [])
     assert len({node["steps"] for node in report["per_node"]}) == 1
-    assert accuracy(run.output) > accuracy(alone.stdout) - less, (run.output, alone.stdout)
+    assert loss(run.output) < loss_of_one_process(name) + LOSS_ABOVE_MAX, run.output
