@@ -290,7 +290,8 @@ def test_a_node_whose_trainer_has_not_attached_when_the_user_stops_the_run_is_na
         "        time.sleep(0.01)\n"
     )
     run = start("-n", "3", "--failure-timeout", "1", "--trainer", f"{sys.executable} '{script}'")
-    run.wait_for_training(0)
+    for index in range(2):
+        run.wait_for_training(index)
     run.process.send_signal(signal.SIGINT)
     assert run.ends() == ExitCode.FAILED, run.output
     sentence = "node-2 was lost (no script had attached to it); the other 2 replicas are identical"
