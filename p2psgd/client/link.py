@@ -49,7 +49,7 @@ from p2psgd.ipc.script_state import pack_state, read_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
-from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.mode import Mode, parse_mode
 from p2psgd.wire.ring_messages import PARTS_MAX
 from p2psgd.wire.rule import RATE_MAX
 
@@ -141,9 +141,7 @@ class Link:
             indices_max=layout.send_indices_max(answer.coordinates),
             quantum=self.quantum,
         )
-        self._ternary = _make_ternary_pass(answer, full_precision) if self.mode.ternary else None
-        if full_precision is not None and self._ternary is None:
-            raise TrainerError("full_precision is for payload='ternary': give that as well, or leave it out")
+        self._ternary = _make_ternary_pass(self.mode, answer, full_precision)
         # The weights here are the replica and what owners have not published; in rounds, which wait for that
         # and for rules, the replica alone.
         self._sees_own = not (self.mode.owners and (self.mode.rounds or self._takes_rate))
@@ -928,7 +926,13 @@ class Link:
         )
 
 
-def _make_ternary_pass(answer: AttachAnswer, full_precision: Collection[str] | None) -> TernaryPass:
+def _make_ternary_pass(
+    mode: Mode, answer: AttachAnswer, full_precision: Collection[str] | None
+) -> TernaryPass | None:
+    if not mode.ternary:
+        if full_precision is not None:
+            raise TrainerError("full_precision is for payload='ternary': give that as well, or leave it out")
+        return None
     node = answer.node_id if answer.rank is None else answer.rank[0]
     quantum = 2.0**answer.quantum_log2
     return TernaryPass(answer.tensors, quantum=quantum, node=node, full_precision=full_precision)

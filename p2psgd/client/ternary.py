@@ -1,9 +1,10 @@
 """Ternary contributions [TernGrad 2017]: of each tensor -s, 0 or +s, so that their mean is what was given.
 
 A tensor's numbers are clipped at CLIP_SIGMAS times the root of their mean square, which is their standard
-deviation where their mean is 0. Then s is the largest of them, rounded up to whole quanta, and a number x becomes s * sign(x) with probability |x| / s, else 0. There is no residual: no
-number is kept back, and the sum over nodes and rounds is right on average. The tensors of the last layer go
-in full precision, rounded up or down to a whole quantum at random, with the same mean.
+deviation where their mean is 0. Then s is the largest of them, rounded up to whole quanta, and a number x
+becomes s * sign(x) with probability |x| / s, else 0. There is no residual: no number is kept back, and the
+sum over nodes and rounds is right on average. The tensors of the last layer go in full precision, rounded up
+or down to a whole quantum at random, with the same mean.
 
 Nodes do not agree on s: owners add in integers whatever it is, and what they publish is as short for any s,
 since it goes through the second residual. So each node has the s with the least variance for its own
@@ -81,9 +82,8 @@ class TernaryPass:
             with np.errstate(all="ignore"):  # looked at below
                 quanta = delta[begin:end].astype(np.float32) / self._quantum
             if not np.isfinite(quanta).all():
-                raise ValueError(
-                    f"NaN or infinity among weights {begin} to {end - 1}: look in the script for what makes it"
-                )
+                where = f"weights {begin} to {end - 1}"
+                raise ValueError(f"NaN or infinity among {where}: look in the script for what makes it")
             if not full:
                 bound = self._clip_sigmas * math.sqrt(np.mean(quanta**2, dtype=np.float64))
                 np.clip(quanta, -bound, bound, out=quanta)
@@ -91,8 +91,8 @@ class TernaryPass:
             if largest > COPIES_MAX * codec.MAGNITUDE_MAX:
                 most = COPIES_MAX * codec.MAGNITUDE_MAX * float(self._quantum)
                 raise ValueError(
-                    f"a number above {most:g} among weights {begin} to {end - 1}: lower the learning rate, clip"
-                    " the gradients, or attach with a larger quantum"
+                    f"a number above {most:g} among weights {begin} to {end - 1}: lower the learning rate,"
+                    " clip the gradients, or attach with a larger quantum"
                 )
             if largest:
                 chance = np.random.Generator(np.random.Philox(key=self._key, counter=[0, place, step, 0]))

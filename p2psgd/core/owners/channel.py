@@ -25,8 +25,8 @@ class Pending:
     `seen`: the node's trainer has these changes in its weights, as it made them. `made`: when they came into
     being, in seconds of the replica's clock, and `steps` how many the trainer had made. `after`: the update
     of this node without which nobody may have it, since that covers where it came from. `redealt`: others
-    were given these changes instead. `round`: in rounds, the one that it ends for its owner; 0 if none. `own`:
-    the node's trainer made it.
+    were given these changes instead. `round`: in rounds, the one that it ends for its owner; 0 if none.
+    `own`: the node's trainer made it.
     """
 
     words: NDArray[np.uint32]

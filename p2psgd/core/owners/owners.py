@@ -284,7 +284,11 @@ class Owners:
         self._open_round(now)
 
     def on_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
-        """Take in, in rounds, whether a peer's trainer takes part; PeerError if it does not say that."""
+        """Take in that a peer can be given something, and in rounds whether its trainer takes part; PeerError
+        if it does not say that.
+        """
+        if peer.ready and peer.state is not PeerState.LEAVING:
+            self._gone_since.pop(peer.origin, None)  # until the next tick a node might give all to itself
         if self.barrier is None:
             return
         if status.ring is None:
@@ -387,8 +391,8 @@ class Owners:
         return not complete and self._is_usable(owner, now)
 
     def unreachable(self, now: float) -> dict[Origin, str]:
-        """Return, in rounds, the owners if none of them can be given anything, and why they should go: without
-        another view no round would ever end.
+        """Return, in rounds, the owners if none of them can be given anything, and why they should go:
+        without another view no round would ever end.
         """
         if self.barrier is None or self._usable_places(now):
             return {}

@@ -12,6 +12,7 @@ from p2psgd.core.effects import OpenRound
 from p2psgd.core.events import TrainerChanged
 from p2psgd.core.owners import ranges
 from p2psgd.core.owners.owners import Owners
+from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.ring_messages import ROUND_MAX, ContributionMade
 from p2psgd.wire.rule import parse_rule
@@ -26,6 +27,7 @@ class Rounds(Cluster):
     def __init__(self, size: int, mode: str = "owners-rounds") -> None:
         self.opened = [0] * size
         self.refused: list[str] = []
+        self.mode_rule = parse_mode(mode).rule.name
         super().__init__(size, mode=mode)
 
     def round_opened(self, number: int, effect: OpenRound) -> None:
@@ -47,6 +49,14 @@ class Rounds(Cluster):
         updates = (own_update(list(indices), magnitude=100, steps=steps),) if indices else ()
         self.give(number, ContributionMade(steps, updates))
         self.settle()
+
+    def propose(self, *numbers: int) -> None:
+        """Give something of each of these nodes that may."""
+        rate = 0.0 if self.mode_rule == "sum" else 0.1
+        for number in numbers:
+            update = replace(own_update([10 + number, 4000], magnitude=100_000), rate=rate)
+            self.give(number, ContributionMade(1, (update,)))
+            self.settle()
 
     def owners(self, number: int) -> Owners:
         owners = self.replica(number).owners
@@ -170,23 +180,60 @@ def test_a_node_that_owns_nothing_waits_for_owners_alone(monkeypatch: pytest.Mon
     cluster.assert_equal_at_equal_frontiers()
 
 
-def test_it_may_become_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "OWNERS_MIN", 2)
-    cluster = Rounds(4)
+@pytest.mark.parametrize("rule", ["sum", "nesterov"])
+def test_a_node_becomes_an_owner_when_all_others_are_gone(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
+    monkeypatch.setattr(ranges, "OWNERS_MIN", 1)
+    word = parse_rule(rule).word
+    cluster = Rounds(4, "owners-rounds" + f"-{word}" * (rule != "sum"))
     cluster.found()
     cluster.attach(0, 1, 2, 3)
-    for number in range(4):
-        cluster.share(number, 10 + number, 4000)
-    for number in (0, 2, 3):
-        cluster.share(number, 20, 4001)
-    cluster.kill(1)
-    cluster.tick(20 * TIMEOUT_S)
-    assert [cluster.opened[number] for number in (0, 2, 3)] == [3, 3, 3]
-    for number in (0, 2, 3):
-        cluster.share(number, 30 + number, 4000)
-    assert [cluster.opened[number] for number in (0, 2, 3)] == [4, 4, 4]
-    assert cluster.changed(2) == [10, 11, 12, 13, 20, 30, 32, 33, 4000, 4001]
+    cluster.propose(0, 1, 2, 3)
+    cluster.kill(0)
+    cluster.propose(1, 2, 3)
+    opened = cluster.opened[1:]
+    cluster.tick(0.9 * TIMEOUT_S)
+    assert "for the sum of node-0" in cluster.waits(2)
+    assert cluster.opened[1:] == opened
+    cluster.tick(3 * TIMEOUT_S)
+    owners = cluster.owners(1)
+    assert owners._range == owners.aggregator.range == (0, len(cluster.initial()))
+    before = [replica.lattice.coordinates.copy() for replica in cluster.alive()]
+    for _ in range(3):
+        cluster.propose(1, 2, 3)
+    assert all(new > old + 1 for new, old in zip(cluster.opened[1:], opened, strict=True))
+    assert all(
+        (replica.lattice.coordinates != old).any()
+        for replica, old in zip(cluster.alive(), before, strict=True)
+    )
     cluster.assert_equal_at_equal_frontiers()
+
+
+def test_without_any_owner_no_round_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was contributed would count in none, and the next one would follow at once."""
+    monkeypatch.setattr(ranges, "OWNERS_MIN", 2)
+    cluster = Rounds(5)
+    cluster.found()
+    cluster.attach(0, 1, 2, 3, 4)
+    cluster.propose(0, 1, 2, 3, 4)
+    for number in range(4):
+        cluster.cut(number, 4)
+    cluster.propose(4)
+    cluster.tick(8 * TIMEOUT_S)
+    assert cluster.opened[4] == 2
+    assert cluster.waits(4) == "round 2 waits for an owner: node-0, node-1 cannot be reached"
+    cluster.link_all()
+    cluster.tick(8 * TIMEOUT_S)
+    cluster.propose(0, 1, 2, 3)
+    assert cluster.opened[4] == 3
+    cluster.assert_equal_at_equal_frontiers()
+
+
+def test_a_node_that_leaves_waits_until_its_contribution_is_covered(running: Rounds) -> None:
+    running.share(2, 10, 2000)
+    assert running.owners(2).waits_to_leave
+    running.share(0)
+    running.share(1)
+    assert not running.owners(2).waits_to_leave
 
 
 def test_a_contribution_that_was_not_asked_for_is_refused(running: Rounds) -> None:

@@ -39,8 +39,8 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             channel,
             "Pending.opposite",
-            "seen=False)",
-            "seen=False, magnitude=max(1, self.magnitude // 2))",
+            "seen=False, own=False)",
+            "seen=False, own=False, magnitude=max(1, self.magnitude // 2))",
         ),
     ),
     # contributing
@@ -88,7 +88,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
             "pass",
         ),
     ),
-    "opposite-seen": (Edit(channel, "Pending.opposite", "seen=False)", "seen=True)"),),
+    "opposite-seen": (Edit(channel, "Pending.opposite", "seen=False", "seen=True"),),
     "own-part-never-covered": (Edit(owners, O + "publish", "self._cover(own, own.last, now)", "pass"),),
     # owning
     "publishes-though-its-log-is-full": (
