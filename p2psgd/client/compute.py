@@ -151,10 +151,10 @@ class ResidualPass:
         self._start = 0 if waits == self._weights else (self._start + waits) % self._weights
         return swept
 
-    def count(self, swept: Iterable[Words]) -> dict[str, int]:
+    def count(self, swept: Sequence[tuple[Group, Words]]) -> dict[str, int]:
         """Return how many words each tensor has."""
         counts = np.zeros(len(self._ranges), np.int64)
-        for words in swept:
+        for _, words in swept:
             counts += np.diff(np.searchsorted(words, self._first_words), append=len(words))
         return dict(zip(self._ranges, counts.tolist(), strict=True))
 

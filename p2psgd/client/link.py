@@ -28,7 +28,7 @@ from p2psgd.client.checkpoint import Keeping, MakeState
 from p2psgd.client.compute import Group, HostCompute, MakeCompute, ResidualPass, cut_updates
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.shard_counts import ShardCounts, pack_unsigned
-from p2psgd.client.ternary import TernaryPass, Update
+from p2psgd.client.ternary import TernaryPass
 from p2psgd.client.verify import ask_digest, check_copy, is_right
 from p2psgd.client.wait import GRACE_S, Waiting
 from p2psgd.ipc import layout
@@ -350,8 +350,10 @@ class Link:
         if not self._exact:
             self._reload()
         count = memory.steps + steps
-        updates, parts = self._pass_over(compute.check(delta), threshold, count)
-        entries = [entry for update in updates for entry in self._code(count, *update, rate)]
+        parts = self._pass_over(compute.check(delta), threshold, count)
+        entries = [
+            entry for group, words in parts for entry in self._code(count, group.magnitude, words, rate)
+        ]
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
@@ -371,35 +373,32 @@ class Link:
         if counted:
             self._apply_own(counted)
         self._exact = True
-        self.sent = self._residual_pass.count(words for _, words in updates)
-        return sum(len(words) for _, words in updates)
+        self.sent = self._residual_pass.count(parts)
+        return sum(len(words) for _, words in parts)
 
     def _pass_over(
         self, delta: Any, threshold: int | Mapping[str, int] | None, count: int
-    ) -> tuple[list[Update], list[tuple[Group, NDArray[np.uint32]]]]:
-        """Return what to send of this delta, as of step `count`, and the parts of a residual pass."""
-        compute = self._compute
-        if threshold is None:
-            assert self._ternary is not None
+    ) -> list[tuple[Group, NDArray[np.uint32]]]:
+        """Return what to send of this delta, as of step `count`."""
+        if threshold is not None:
+            groups = self._residual_pass.groups(threshold)
             try:
-                updates = self._ternary.run(compute.fetch_delta(delta), count)
+                pass_over = partial(self._compute.pass_over, delta, meanwhile=self._receive_early)
+                return self._residual_pass.run(pass_over, groups)
             except ValueError as error:
-                raise TrainerError(f"delta is refused: {error}") from None
-            frames = sum(-(-len(words) // self._update_indices_max) for _, words in updates)
-            if frames > PARTS_MAX:
-                raise TrainerError(
-                    f"this contribution takes {frames} updates, and one has at most {PARTS_MAX}: with payload"
-                    " 'ternary' a model may have about as many tensors"
-                )
-            return updates, []
-        groups = self._residual_pass.groups(threshold)
+                raise self._refusal(error) from None
+        assert self._ternary is not None
         try:
-            parts = self._residual_pass.run(
-                partial(compute.pass_over, delta, meanwhile=self._receive_early), groups
-            )
+            updates = self._ternary.run(self._compute.fetch_delta(delta), count)
         except ValueError as error:
-            raise self._refusal(error) from None
-        return [(group.magnitude, words) for group, words in parts], parts
+            raise TrainerError(f"delta is refused: {error}") from None
+        frames = sum(-(-len(words) // self._update_indices_max) for _, words in updates)
+        if frames > PARTS_MAX:
+            raise TrainerError(
+                f"this contribution takes {frames} updates, and one has at most {PARTS_MAX}: with payload"
+                " 'ternary' a model may have about as many tensors"
+            )
+        return [(Group(magnitude, (), 0), words) for magnitude, words in updates]
 
     def _wait_for_room(self, entries: list[bytes]) -> None:
         if self._runs_ahead:
@@ -409,11 +408,12 @@ class Link:
 
     def _code(self, steps: int, magnitude: int, words: NDArray[np.uint32], rate: float = 0.0) -> list[bytes]:
         """Return the outbox entries of changes or of a gradient, where the trainer has made `steps` steps."""
-        return [
-            layout.OUTBOX_ENTRY.pack(steps, magnitude, len(part), rate)
-            + codec.encode(part, self._coordinates)
-            for part in cut_updates(words, self._update_indices_max)
-        ]
+        most, entries = self._update_indices_max, []
+        for begin in range(0, len(words), most):
+            part = words[begin : begin + most]
+            head = layout.OUTBOX_ENTRY.pack(steps, magnitude, len(part), rate)
+            entries.append(head + codec.encode(part, self._coordinates))
+        return entries
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to `receive` or `stopping` is set; in rounds, until the next one is

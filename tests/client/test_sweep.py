@@ -38,7 +38,7 @@ class Residual:
         passes = partial(pass_over, self.now, delta, self.then, words=self.words)
         swept = self.sweep.run(passes, self.sweep.groups(step))
         self.now, self.then = self.then, self.now
-        self.counts = self.sweep.count(words for _, words in swept)
+        self.counts = self.sweep.count(swept)
         return {group.magnitude: words.tolist() for group, words in swept}
 
 
@@ -163,4 +163,4 @@ def test_words_at_the_highest_indices_are_counted_to_their_tensors() -> None:
     half = codec.WEIGHTS_MAX // 2
     sweep = ResidualPass((("low", (half,)), ("high", (half,))), indices_max=8, quantum=QUANTUM)
     words = np.array([0, half * 2 - 1, half * 2, 2**32 - 1], np.uint32)
-    assert sweep.count([words]) == {"low": 2, "high": 2}
+    assert sweep.count([(sweep.groups(1)[0], words)]) == {"low": 2, "high": 2}

@@ -284,11 +284,7 @@ class Owners:
         self._open_round(now)
 
     def on_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
-        """Take in that a peer can be given something, and in rounds whether its trainer takes part; PeerError
-        if it does not say that.
-        """
-        if peer.ready and peer.state is not PeerState.LEAVING:
-            self._gone_since.pop(peer.origin, None)  # until the next tick a node might give all to itself
+        """Take in, in rounds, whether a peer's trainer takes part; PeerError if it does not say that."""
         if self.barrier is None:
             return
         if status.ring is None:

@@ -27,22 +27,3 @@ def test_a_member_that_is_not_ready_is_given_nothing(clusters: Callable[..., Clu
     assert newcomer in owners.channels
     cluster.tick(1.0)
     assert owners.waiting == 0
-
-
-def test_a_member_is_given_something_as_soon_as_it_says_that_it_is_ready(
-    clusters: Callable[..., Cluster],
-) -> None:
-    """And not at the next tick: with a long failure timeout a node would give the first steps to itself, and
-    of a thousand nodes each would publish them.
-    """
-    cluster = clusters(3, mode="owners")
-    cluster.link_all()
-    while not all(replica.view.number for replica in cluster.alive()):
-        if not any(cluster.deliver(*direction) for direction in list(cluster.queues)):
-            cluster.tick(0.5)
-    cluster.settle()
-    cluster.now += 10.0  # no tick comes
-    replica = cluster.replica(0)
-    assert replica.owners is not None
-    cluster.give(0, own_update([100, 2500, 4500]))
-    assert set(replica.owners.channels) == {each.me for each in cluster.alive()}
