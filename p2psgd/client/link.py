@@ -79,7 +79,8 @@ class Link:
         tensors: Views of `weights` by name, in their shapes.
         sent: The number of indices that the last `send` of this trainer sent, by tensor.
         restored: The dict that a trainer of this node gave last by `keep`; None if there is none.
-        peer_steps: The number of mini-batches of each peer, by node id, as far as its updates showed.
+        peer_steps: The number of mini-batches of each peer, by node id, as far as its updates showed; in
+            rounds of owners, the rounds.
         quantum: The unit of all weights.
         mode: The mode of the run.
         node: The name of this node.
