@@ -249,7 +249,7 @@ def test_a_trace_shows_each_round_and_what_is_begun_in_it(digits: Dataset) -> No
     net = ring(recipe, digits, 1)
     run_together(net, [training(recipe, digits, net.links[0], steps=2, trace=trace)])
     names = [event["name"] for event in trace.events]
-    assert names[0] == "wait for the ring"
+    assert names[0] == "wait for the round"
     assert [name for name in names if name.startswith("round ")] == ["round 1", "round 2"]
     assert [name for name in names if name.startswith("begin ")] == [f"begin {name}" for name in LAYERS * 2]
     assert {"load samples", "gradient", "wait for the round", "apply the round"} <= set(names)

@@ -361,7 +361,7 @@ def _apply(edit: Edit, originals: list[tuple[Any, str, Any]]) -> None:
         if name.startswith("p2psgd.") and vars(module).get(attribute) is original
     ]
     for place in {owner, *importers}:
-        originals.append((place, attribute, getattr(place, attribute)))
+        originals.append((place, attribute, inspect.getattr_static(place, attribute)))  # or static no more
         setattr(place, attribute, made[attribute])
 
 

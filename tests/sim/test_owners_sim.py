@@ -8,6 +8,7 @@ from p2psgd.core.owners import barrier, channel, owners, ranges
 from p2psgd.core.owners.barrier import Barrier
 from p2psgd.core.owners.channel import Channel
 from p2psgd.core.owners.owners import Owners
+from p2psgd.core.receive import Receiver
 from tests.sim.family import OWNERS
 from tests.sim.mutants import mutated
 from tests.sim.owners.mutants import OWNERS_MUTANTS
@@ -59,7 +60,7 @@ def test_a_mutant_dies(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWNERS_MUTANTS)
 def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
-    places = (Owners, Barrier, Channel, barrier, channel, owners, ranges)
+    places = (Owners, Barrier, Channel, Receiver, barrier, channel, owners, ranges)
     before = [dict(vars(place)) for place in places]
     with mutated(OWNERS_MUTANTS[name]):
         pass
