@@ -81,7 +81,6 @@ CASES: Final = (
     *_curve("owners", Way.OWNERS, 70, 4, 8, 16, 32, 64, wanted=32),
     *_curve("narrow-owners", Way.OWNERS, 2, 4, 8, 16, 32, 64, wanted=32),
     *_curve("rounds", Way.ROUNDS, 70, 4, 8, 16, 32),
-    Case(name="slow-rounds-32", way=Way.ROUNDS, nodes=32, weights=1_000_000, link_mbit=70, computing_s=1.0),
     *_curve("sparse", Way.SPARSE_RING, 70, 4, 8, 16, 32),
     *_curve("dense", Way.DENSE_RING, 200, 4, 8, 16),
     Case(name="small", way=Way.ASYNC, nodes=3, weights=20_000, link_mbit=70, computing_s=0.05),
