@@ -1,4 +1,4 @@
-"""What ternary contributions cost and save: rounds of N nodes in one process, with the daemon's own sums.
+"""Measure the accuracy and the bytes of ternary contributions, for N nodes in one process.
 
     python -m benchmarks.ternary [--problem digits|cnn|speech] [--nodes 2,4,8] [--seeds 3] [--way NAME ...]
 
@@ -182,7 +182,7 @@ WAYS: Final[dict[str, dict[str, Any] | None]] = {  # arguments of TernaryPass; N
 
 @dataclass(slots=True)
 class Bytes:
-    """What all nodes together have sent."""
+    """Bytes that all nodes together have sent."""
 
     contributed: int = 0
     published: int = 0

@@ -169,11 +169,6 @@ class ResidualPass:
         return upper, tuple((begin, min(end, start)) for begin, end in group.ranges if begin < start)
 
 
-def cut_updates(words: Words, indices_max: int) -> Iterator[Words]:
-    """Return a group's words in pieces that one update each may hold."""
-    return (words[begin : begin + indices_max] for begin in range(0, len(words), indices_max))
-
-
 def _checked(magnitude: object, what: str) -> int:
     most = codec.MAGNITUDE_MAX
     if (

@@ -25,7 +25,7 @@ from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.alone import OwnDaemon
 from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState
-from p2psgd.client.compute import Group, HostCompute, MakeCompute, ResidualPass, cut_updates
+from p2psgd.client.compute import Group, HostCompute, MakeCompute, ResidualPass
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.shard_counts import ShardCounts, pack_unsigned
 from p2psgd.client.ternary import TernaryPass
@@ -143,8 +143,8 @@ class Link:
             quantum=self.quantum,
         )
         self._ternary = _make_ternary_pass(self.mode, answer, full_precision)
-        # The weights here are the replica and what owners have not published; in rounds, which wait for that
-        # and for rules, the replica alone.
+        # The weights here move with what is sent, before others have it. Not where owners make the changes,
+        # nor in their rounds, which end when the owners' sums are here.
         self._sees_own = not (self.mode.owners and (self.mode.rounds or self._takes_rate))
         self._update_indices_max = codec.indices_max(answer.coordinates)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
@@ -481,10 +481,11 @@ class Link:
         memory, given = self._memory, None
         memory.settle()
         entries = [entry for magnitude, words in updates for entry in self._code(0, magnitude, words)]
+        most = self._update_indices_max
         bodies = [
-            pack_unsigned(magnitude, part, self._coordinates)
+            pack_unsigned(magnitude, words[begin : begin + most], self._coordinates)
             for magnitude, words in updates
-            for part in cut_updates(words, self._update_indices_max)
+            for begin in range(0, len(words), most)
         ]
         if self.mode.rounds:
             entries.append(layout.OUTBOX_ENTRY.pack(0, 0, 0, 0.0))
@@ -492,8 +493,7 @@ class Link:
         self._waiting.until_room(entries)
         self._exact = False
         memory.publish(entries, given, steps=0)
-        if self._sees_own or not self.mode.rounds:
-            self._apply_own(bodies)
+        self._apply_own(bodies)
         self._exact = True
 
     def _begin_dense(self, change: NDArray[np.float32] | None) -> None:

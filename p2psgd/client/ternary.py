@@ -14,8 +14,8 @@ gradient, and a round needs no exchange before it.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import Tensors
 from p2psgd.wire import codec
+from p2psgd.wire.update import by_digits
 
 CLIP_SIGMAS: Final = 2.5  # [TernGrad 2017, section 5]: held for all of their nets
 COPIES_MAX: Final = 16  # of one update, where s is more than an update's magnitude can be
@@ -97,37 +98,24 @@ class TernaryPass:
             if largest:
                 chance = np.random.Generator(np.random.Philox(key=self._key, counter=[0, place, step, 0]))
                 uniform = chance.random(len(quanta), np.float32)
-                parts = _digits(quanta, uniform) if full else _ternary(quanta, uniform, math.ceil(largest))
-                copies: defaultdict[int, int] = defaultdict(int)
-                for magnitude, chosen, negative in parts:
-                    words = ((chosen + begin) << 1 | negative).astype(np.uint32)
-                    updates[magnitude, copies[magnitude]].append(words)
+                words = ((np.arange(begin, end) << 1) | (quanta < 0)).astype(np.uint32)
+                make = _whole if full else _ternary
+                copies: Counter[int] = Counter()
+                for magnitude, chosen in make(words, np.abs(quanta), uniform):
+                    updates[magnitude, copies[magnitude]].append(chosen)
                     copies[magnitude] += 1
         return [(magnitude, np.concatenate(words)) for (magnitude, _), words in updates.items()]
 
 
-# Of a tensor: a magnitude, places of numbers, and which of these are negative.
-Parts = Iterator[tuple[int, NDArray[np.int64], NDArray[np.bool_]]]
-
-
-def _ternary(quanta: NDArray[np.float32], uniform: NDArray[np.float32], scale: int) -> Parts:
-    """Yield numbers of at most `scale` as 0 or, by chance, as that; in copies where one update cannot."""
+def _ternary(words: Words, sizes: NDArray[np.float32], uniform: NDArray[np.float32]) -> list[Update]:
+    """Return weights that move by the largest size, each with the chance that its size is of it."""
+    scale = math.ceil(float(sizes.max()))
     copies = -(-scale // codec.MAGNITUDE_MAX)
     magnitude = -(-scale // copies)
-    chosen = np.flatnonzero(uniform * np.float32(copies * magnitude) < np.abs(quanta))
-    for _ in range(copies if len(chosen) else 0):
-        yield magnitude, chosen, quanta[chosen] < 0
+    chosen = words[uniform * np.float32(copies * magnitude) < sizes]
+    return [(magnitude, chosen)] * (copies if len(chosen) else 0)
 
 
-def _digits(quanta: NDArray[np.float32], uniform: NDArray[np.float32]) -> Parts:
-    """Yield each binary digit of numbers rounded up or down at random."""
-    whole = np.floor(quanta.astype(np.float64) + uniform).astype(np.int64)
-    left = np.abs(whole)
-    magnitude = codec.MAGNITUDE_MAX
-    while magnitude:
-        chosen = np.flatnonzero(left >= magnitude)
-        if len(chosen):
-            left[chosen] -= magnitude
-            yield magnitude, chosen, whole[chosen] < 0
-        else:
-            magnitude //= 2
+def _whole(words: Words, sizes: NDArray[np.float32], uniform: NDArray[np.float32]) -> list[Update]:
+    """Return weights that move by their sizes, rounded up or down at random."""
+    return by_digits(words, np.floor(sizes.astype(np.float64) + uniform).astype(np.int64))

@@ -29,9 +29,7 @@ RESIDUAL_PARTS = (
 INBOX_ENTRIES = 8  # of the largest size; of usual updates, a thousandth of the weights, it is hundreds
 OUTBOX_ENTRIES = 4
 TERNARY_DIGITS = 36  # of a number: 16 updates of 2^20 quanta and one for each lower digit (client/ternary.py)
-TERNARY_BYTES = (
-    4  # of an outbox for each coordinate, where contributions are ternary: as whole gradients take
-)
+TERNARY_BYTES = 4  # of an outbox for each coordinate, where contributions are ternary: a whole gradient
 SEND_SHARE = 16  # a send holds at most a sixteenth of the coordinates, or one full update if that is more
 
 

@@ -146,6 +146,25 @@ def without_cover(header: UpdateHeader, body: bytes | bytearray) -> bytes:
     return pack_update(replace(header, cover=()), bytes(payload))
 
 
+def by_digits(
+    words: NDArray[np.uint32], sizes: NDArray[np.int64], *, magnitude_max: int = codec.MAGNITUDE_MAX
+) -> list[tuple[int, NDArray[np.uint32]]]:
+    """Return updates, a magnitude and words each, that move the weights of `words` (n,) by `sizes` (n,)
+    quanta: one for each binary digit, and of the highest as many as it takes. `magnitude_max`: a power of two.
+    """
+    updates = []
+    largest = magnitude_max.bit_length() - 1
+    for bit in range(largest):
+        chosen = words[(sizes >> bit) & 1 == 1]
+        if len(chosen):
+            updates.append((1 << bit, chosen))
+    rest = sizes >> largest
+    while (rest > 0).any():
+        updates.append((1 << largest, words[rest > 0]))
+        rest = np.maximum(rest - 1, 0)
+    return updates
+
+
 def decode_update(header: UpdateHeader, payload: bytes | memoryview, weights: int) -> NDArray[np.uint32]:
     """Return the words uint32 (count,) of an update whose header was parsed; PeerError unless the payload is
     whole.

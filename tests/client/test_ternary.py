@@ -25,7 +25,7 @@ DELTA[1000:1040] += 0.1  # all of them much alike
 
 
 def contributed(updates: list[tuple[int, NDArray[np.uint32]]]) -> NDArray[np.int64]:
-    """What updates add up to, in quanta."""
+    """Return the sum of updates, by weight, in quanta."""
     total = np.zeros(WEIGHTS, np.int64)
     for magnitude, words in updates:
         assert 1 <= magnitude <= codec.MAGNITUDE_MAX
@@ -39,7 +39,7 @@ def ternary(node: int = 0, **options: Any) -> TernaryPass:
 
 
 def clipped(delta: NDArray[np.float32]) -> NDArray[np.float64]:
-    """What is right on average."""
+    """Return the numbers that contributions have as their mean."""
     expected = delta.astype(np.float64)
     for begin, end in ((0, 1000), (1000, 1040)):
         bound = CLIP_SIGMAS * np.sqrt((expected[begin:end] ** 2).mean())

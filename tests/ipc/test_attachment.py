@@ -56,7 +56,7 @@ class Trainer:
         self.writer = RingWriter(self.outbox, GENERATION)
 
     def was_woken(self) -> bool:
-        """Whether the daemon has woken the trainer since this was asked last."""
+        """Return whether the daemon has woken the trainer since the last call."""
         signalled = bool(select.select([self.wake_trainer], [], [], 0)[0])
         if signalled:
             os.eventfd_read(self.wake_trainer)

@@ -10,6 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.wire.update import by_digits
+
 Range = tuple[int, int]
 
 # Each owner costs each node the headers of a contribution and of an update, and relieves the others of what
@@ -59,14 +61,4 @@ def as_updates(
     kinds = np.unique(sizes)
     if len(kinds) <= kinds_max and int(kinds.max(initial=0)) <= magnitude_max:
         return [(int(kind), words[sizes == kind]) for kind in kinds]
-    updates = []
-    largest = magnitude_max.bit_length() - 1
-    for bit in range(largest):
-        chosen = words[(sizes >> bit) & 1 == 1]
-        if len(chosen):
-            updates.append((1 << bit, chosen))
-    rest = sizes >> largest
-    while (rest > 0).any():
-        updates.append((1 << largest, words[rest > 0]))
-        rest = np.maximum(rest - 1, 0)
-    return updates
+    return by_digits(words, sizes, magnitude_max=magnitude_max)

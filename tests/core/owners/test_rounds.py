@@ -209,7 +209,7 @@ def test_a_node_becomes_an_owner_when_all_others_are_gone(monkeypatch: pytest.Mo
 
 
 def test_without_any_owner_no_round_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was contributed would count in none, and the next one would follow at once."""
+    """Without an owner a contribution would count in no round, and rounds would follow each other at once."""
     monkeypatch.setattr(ranges, "OWNERS_MIN", 2)
     cluster = Rounds(5)
     cluster.found()
@@ -442,7 +442,7 @@ def test_rounds_go_on_in_the_range_of_a_killed_owner(rule: str) -> None:
 
 
 def velocity_of(owners: Owners, index: int) -> float:
-    """What the owner's rule keeps of this weight, in quanta."""
+    """Return the rule's state of a weight at its owner, in quanta."""
     rule = owners.aggregator.rule
     assert rule is not None
     return float(rule.state.arrays["velocity"][index - rule.state.range[0]] * 2**20)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from p2psgd.core import peer, receive, send, snapshot_install, state
-from p2psgd.core.owners import aggregator, barrier, channel, covers, owners, ranges, relay_trees
+from p2psgd.core.owners import aggregator, barrier, channel, covers, owners, relay_trees
 from p2psgd.node import backpressure, stopping
+from p2psgd.wire import update
 from tests.sim.mutants import Edit, Mutant
 
 A: Final = "Aggregator."
@@ -158,7 +159,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "exact-updates-without-their-lowest-bit": (
-        Edit(ranges, "as_updates", "in range(largest):", "in range(1, largest):"),
+        Edit(update, "by_digits", "in range(largest):", "in range(1, largest):"),
     ),
     # few owners, relays, and what a STATUS leaves out
     "owners-seen-differently": (
