@@ -150,7 +150,8 @@ def by_digits(
     words: NDArray[np.uint32], sizes: NDArray[np.int64], *, magnitude_max: int = codec.MAGNITUDE_MAX
 ) -> list[tuple[int, NDArray[np.uint32]]]:
     """Return updates, a magnitude and words each, that move the weights of `words` (n,) by `sizes` (n,)
-    quanta: one for each binary digit, and of the highest as many as it takes. `magnitude_max`: a power of two.
+    quanta: one for each binary digit, and of the highest as many as it takes; that is `magnitude_max`, a
+    power of two.
     """
     updates = []
     largest = magnitude_max.bit_length() - 1
