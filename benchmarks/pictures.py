@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-COLOURS: Final = ("#c81e1e", "#1f5fa8", "#2a8a4a", "#b06a10", "#7a4fa8")
+COLOURS: Final = ("#c81e1e", "#1f5fa8", "#2a8a4a", "#b06a10", "#7a4fa8", "#4a4a4a", "#0a8f9c", "#d8609c")
 
 
 def can_draw() -> bool:

@@ -28,7 +28,7 @@ def draw(measured: Measured) -> None:
 
 def _draw_epochs(axes: Any, measured: Measured) -> None:
     counts = (0, *NODE_COUNTS)
-    for colour, nodes in zip(COLOURS, counts, strict=True):
+    for colour, nodes in zip(COLOURS[: len(counts)], counts, strict=True):
         row = measured.get(Case(nodes=nodes))
         if row is None:
             continue

@@ -272,7 +272,7 @@ def _replica(status: NodeStatus) -> str:
 def _dropped(status: NodeStatus) -> str:
     said = {"forbidden": f" ({', '.join(forbidden_names(status))})" if forbidden_names(status) else ""}
     counts = sorted(status.dropped.items())
-    return ", ".join(f"{reason} {count:,}{said.get(reason, '')}" for reason, count in counts if count)
+    return ", ".join(f"{count:,} x {reason}{said.get(reason, '')}" for reason, count in counts if count)
 
 
 def forbidden_names(status: NodeStatus) -> list[str]:
@@ -456,8 +456,10 @@ def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:
     own = f"weights {grouped(owners.first)} to {grouped(owners.end - 1)}"
     own = own if owners.end > owners.first else "nothing"
     rule = f"rule {owners.rule}"
-    if owners.state_bytes or owners.kept_bytes:
-        rule += f", {size(owners.state_bytes)} of state and {size(owners.kept_bytes)} of others'"
+    if owners.state_bytes:
+        rule += f" with {size(owners.state_bytes)} of state"
+    if owners.kept_bytes:
+        rule += f", {size(owners.kept_bytes)} of the states of other owners as their deputy"
     yield Line("owns", f"{own}, one of {counted(owners.owners, 'owner')}, {rule}")
     waits = f"{counted(owners.waiting, 'contribution')} not covered, {size(owners.waiting_bytes)}"
     grade = Grade.NONE

@@ -70,13 +70,13 @@ def test_a_crash_is_told_while_there_is_no_other_trainer() -> None:
 
 def test_dropped_frames_are_counted_by_reason() -> None:
     text = render_status(status(dropped={"payload": 1, "crc": 1_200, "digest": 0}))
-    assert line(text, "dropped") == "dropped     crc 1,200, payload 1"
+    assert line(text, "dropped") == "dropped     1,200 x crc, 1 x payload"
 
 
 def test_frames_of_a_node_that_was_removed_for_good_are_told_with_its_name() -> None:
     view = {"number": 7, "members_total": 2, "member": True, "forbidden": ["00000000000000ff", "f" * 16]}
     text = render_status(status(view=view, dropped={"forbidden": 68, "crc": 1}))
-    assert line(text, "dropped") == f"dropped     crc 1, forbidden 68 (node-1, {'f' * 16})"
+    assert line(text, "dropped") == f"dropped     1 x crc, 68 x forbidden (node-1, {'f' * 16})"
     assert line(text, "view") == f"view        7, 2 members, 2 forbidden (node-1, {'f' * 16})"
 
 

@@ -193,11 +193,10 @@ def summary_text(report: Report) -> str:
     ]
     if report["rounds"] is not None:
         sent = [node["bytes_sent_per_round"] or 0 for node in report["per_node"]]
-        rate = formatting.decimals(report["rounds_per_s"], 1)
-        lines.append(
-            f"rounds         {report['rounds']:,}, {rate} a second, "
-            f"{formatting.size(sum(sent) / len(sent))} sent by a node in each"
-        )
+        words = [f"{report['rounds']:,}", f"{formatting.size(sum(sent) / len(sent))} sent by a node in each"]
+        if report["rounds_per_s"] is not None:
+            words.insert(1, f"{formatting.decimals(report['rounds_per_s'], 1)} a second")
+        lines.append(f"rounds         {', '.join(words)}")
     if report["step"] is not None:
         lines.append(f"step           {steps_words(report['step'])}")
     if report["test_accuracy"] is not None:
