@@ -25,8 +25,9 @@ STEP: Final = 400  # quanta of 2**-20
 _NOTE: Final = re.compile(r"(begun|ended) (\d+)")
 
 # How many mini-batches of a stretch may be under way at a quiet point: one that a trainer is just sending; in
-# mode `owners` what an owner keeps below its threshold, or has lost with its life, too.
-UNDER_WAY_MAX: Final[Mapping[str, float]] = {"async": 1.0, "owners": 10.0}
+# mode `owners` what an owner keeps below its threshold, or has lost with its life, too. Where owners follow a
+# rule nothing counts.
+UNDER_WAY_MAX: Final[Mapping[str, float]] = {"async": 1.0, "owners": 10.0, "owners-rounds": 10.0}
 
 Vector = NDArray[np.float32]
 

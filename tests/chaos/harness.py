@@ -127,8 +127,8 @@ class Harness:
         if len(self._quiet_points) > 1 and 0 < len(point.frontier) < ROWS_MAX:  # a status lists no more
             for finding in forgotten(self._quiet_points[-2].frontier, point.frontier):
                 self._find(finding)
-        if point.counted is not None:
-            self._count(point.counted, under_way=counts.UNDER_WAY_MAX[self._options.mode])
+        if point.counted is not None and (under_way := counts.UNDER_WAY_MAX.get(self._options.mode)):
+            self._count(point.counted, under_way=under_way)
         for node in self._nodes:
             if node.life is not None:
                 self._read_log(node, node.life)
@@ -156,7 +156,7 @@ class Harness:
         other, and the last one has all that there is.
         """
         self._pause.touch()
-        if self._options.spare and not self._findings:
+        if self._options.spare and self._options.mode in counts.UNDER_WAY_MAX and not self._findings:
             for node in self._nodes[:0:-1]:
                 self._stop_all([node])
             self._count_last(self._nodes[0])

@@ -6,6 +6,7 @@ Whatever a life leaves behind, its trainer above all, is killed with it, as with
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -245,6 +246,11 @@ class Node:
         descriptors = len(os.listdir(f"/proc/{life.daemon.process.pid}/fd"))
         log_bytes = (life.status.get("log") or {}).get("bytes", 0)  # in memory; there may be more on disk
         life.memories.append(Memory(now, self._kib("VmRSS"), self._kib("RssAnon"), descriptors, log_bytes))
+
+    def keep_status(self) -> None:
+        """Write the last status of its newest life beside its logs, for whoever looks into a failure."""
+        if self.lives:
+            self.notes.with_suffix(".status.json").write_text(json.dumps(self.lives[-1].status, indent=2))
 
     def replica(self) -> NodeReplica:
         """A copy of the living daemon's replica."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import P2psgdError
-from p2psgd.cli.local.verify import Convergence, Origin, frontier_of, prove, who_lacks_what
+from p2psgd.cli.local.verify import Convergence, Frontier, Origin, frontier_of, prove, who_lacks_what
 from p2psgd.observe.status import read_status
 from p2psgd.recipes.gradients import evaluate
+from p2psgd.wire.mode import parse_mode
 from tests.chaos import counts
 from tests.chaos.nodes import Node
 from tests.chaos.trainer import RECIPE
@@ -51,7 +52,7 @@ def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None])
         statuses = {node.name: node.look() for node in nodes}
         flipped = {node.name for node in nodes if node.life is not None and node.life.is_flipped}
         frontiers = {
-            name: frontier_of(read_status(status))
+            name: _frontier(status)
             for name, status in statuses.items()
             if status and status.get("run") and status.get("ready", True) and name not in flipped
         }
@@ -59,17 +60,29 @@ def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None])
         if len(frontiers) == len(nodes):
             convergence.look(frontiers, now)
         if convergence.reached:
-            break
+            for node in nodes:
+                node.remember(now)
+            applied = frontiers[nodes[0].name].applied
+            point = _compare(nodes, applied, at_s=now - began, took_s=now - since)
+            again = [node.look() for node in nodes] if point.findings else []
+            if all(each and _frontier(each).applied == applied for each in again):
+                return point  # else an owner has published meanwhile what it still had
         if now - since > CONVERGED_WITHIN_S:
             silent = [f"{name} is not ready" for name in sorted(statuses.keys() - frontiers.keys())]
             lacking = who_lacks_what(frontiers) + silent
+            for node in nodes:
+                node.keep_status()
             words = f"not equal within {CONVERGED_WITHIN_S:.0f} s: {'; '.join(lacking) or 'still moving'}"
             return QuietPoint(now - began, now - since, (words,), {}, None, None)
         time.sleep(LOOK_EVERY_S)
-    for node in nodes:
-        node.remember(now)
-    applied = frontiers[nodes[0].name].applied
-    return _compare(nodes, applied, at_s=now - began, took_s=now - since)
+
+
+def _frontier(status: Mapping[str, Any]) -> Frontier:
+    """What a node has applied, and what it has given that does not count yet. Trainers rest: what a node
+    has for a range that has moved waits for the next round, if there are rounds.
+    """
+    frontier = frontier_of(read_status(status))
+    return replace(frontier, uncovered=0) if parse_mode(status["run"]["mode"]).rounds else frontier
 
 
 def _compare(

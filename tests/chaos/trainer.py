@@ -4,7 +4,9 @@ file `pause` beside its notes.
 
     python -m tests.chaos.trainer NOTES MODE [SECONDS]
 
-SECONDS: from one mini-batch to the next, 0.1 unless given.
+MODE: a word of p2psgd.wire.mode. Where owners follow a rule the script sends gradients, and none of its
+mini-batches counts to anything: a rule makes something else of them. SECONDS: from one mini-batch to the
+next, 0.1 unless given.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.base.errors import DaemonLost
@@ -23,16 +26,21 @@ from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.main import Interruption
 from p2psgd.recipes.model import Net, initial_weights
 from p2psgd.recipes.recipe import Recipe
+from p2psgd.wire.mode import parse_mode
 from tests.chaos import counts
 
 RECIPE: Final = Recipe(  # 33,738 weights
     name="chaos", data="digits", hidden=(256, 64), batch=16, epochs=1, learning_rate=0.02, tau=0.03
 )
+GRADIENT: Final = 2**15  # quanta: a threshold of 1/32 for gradients
+RULE_RATE: Final = 0.005
 PAUSE: Final = "pause"
 
 
-def train(notes: Path, mode: str, every_s: float = 0.1) -> None:
+def train(notes: Path, word: str, every_s: float = 0.1) -> None:
     """Train until somebody wants the end."""
+    mode = parse_mode(word)
+    way, rule = ("owners", mode.rule.word) if mode.owners else ("async", None)
     pause = notes.with_name(PAUSE)
     dataset = load_dataset(RECIPE.data)
     shape = net_shape(RECIPE, dataset)
@@ -43,7 +51,7 @@ def train(notes: Path, mode: str, every_s: float = 0.1) -> None:
     first = counts.initial(initial_weights(shape, RECIPE.seed))
     with (
         notes.open("a", buffering=1) as lines,
-        p2psgd.attach(first, label="chaos", mode=mode) as link,
+        p2psgd.attach(first, label="chaos", mode=way, rule=rule, rounds=mode.rounds) as link,
         Interruption() as interruption,
     ):
         chance = np.random.default_rng()
@@ -59,19 +67,30 @@ def train(notes: Path, mode: str, every_s: float = 0.1) -> None:
                     link.weights[of_net], inputs, dataset.train.labels[rows], gradient=gradient
                 )
                 delta = np.zeros(len(link.weights), np.float32)
-                delta[of_net] = np.float32(-RECIPE.learning_rate) * gradient
-                if stretch < counts.STRETCHES:  # sent at once, whatever the residual has there
-                    place = places[stretch]
-                    delta[place] = 1.5 * counts.STEP * link.quantum - link.residual[place]
-                    lines.write(f"begun {stretch}\n")
-                link.send(delta, threshold=counts.STEP)
-                if stretch < counts.STRETCHES:
-                    lines.write(f"ended {stretch}\n")
+                if mode.rule.gradients:
+                    delta[of_net] = gradient
+                    link.send(delta, threshold=GRADIENT, rate=RULE_RATE)
+                else:
+                    delta[of_net] = np.float32(-RECIPE.learning_rate) * gradient
+                    _send_counted(link, delta, stretch, places, lines)
                 made += 1
                 stretch += made % counts.LENGTH == 0
                 link.report(loss=float(loss))
                 lines.write(f"{time.monotonic():.4f}\n")
             time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _send_counted(
+    link: p2psgd.Link, delta: counts.Vector, stretch: int, places: NDArray[np.int64], lines: TextIO
+) -> None:
+    """Send a change that counts one mini-batch more in its stretch, and note both ends of it."""
+    if stretch < counts.STRETCHES:  # sent at once, whatever the residual has there
+        place = places[stretch]
+        delta[place] = 1.5 * counts.STEP * link.quantum - link.residual[place]
+        lines.write(f"begun {stretch}\n")
+    link.send(delta, threshold=counts.STEP)
+    if stretch < counts.STRETCHES:
+        lines.write(f"ended {stretch}\n")
 
 
 if __name__ == "__main__":

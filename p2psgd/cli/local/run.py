@@ -293,6 +293,7 @@ TRAINING = "training"
 STOPPING = "stopping (Ctrl+C again kills)"
 CONVERGING = "waiting until all have every update"
 COMPARING = "comparing the replicas byte by byte"
+COMPARED_AGAIN_MAX = 3  # times, if nodes go on while their replicas are read
 ENDING = "waiting until the scripts have ended"
 
 
@@ -332,6 +333,7 @@ class LocalRun:
         self._watch = Watch(cluster, plan.names, self._display, self._output)
         self._stop_limit_s = STOP_LIMIT_S + 2 * plan.failure_timeout_s
         self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.failure_timeout_s)
+        self._convergence = Convergence(self._convergence_limit_s, time.monotonic())
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
@@ -352,6 +354,11 @@ class LocalRun:
             troubles = self._converge()
             wall_s, converged = time.monotonic() - began, not troubles
             proof = self._prove()
+            for _ in range(COMPARED_AGAIN_MAX):
+                if not (converged and proof and proof.findings and self._has_moved()):
+                    break
+                troubles = self._converge()
+                converged, proof = not troubles, self._prove()
             troubles += self._let_scripts_end()
             self._display.say(*self._output.read_all())
         outcome = self._outcome(proof, wall_s, converged=converged)
@@ -426,7 +433,7 @@ class LocalRun:
     def _converge(self) -> list[str]:
         """Wait until the live nodes have applied the same updates; return what is missing if they do not."""
         since = time.monotonic()
-        convergence = Convergence(self._convergence_limit_s, since)
+        self._convergence = convergence = Convergence(self._convergence_limit_s, since)
         while self._watch.live and not convergence.reached:
             self._watch.turn(CONVERGING)
             if self._watch.all_answered_since(since):
@@ -436,6 +443,16 @@ class LocalRun:
                 missing = who_lacks_what(self._watch.frontiers()) or ["not every daemon answers"]
                 return [f"no progress for {self._convergence_limit_s:.0f} s: {'; '.join(missing)}"]
         return []
+
+    def _has_moved(self) -> bool:
+        """Return whether a node has applied something since all were equal, as an owner may have published
+        what it still had while replicas were read.
+        """
+        since = time.monotonic()
+        while self._watch.live and not self._watch.all_answered_since(since):
+            self._watch.turn(COMPARING)
+        self._convergence.look(self._watch.frontiers(), time.monotonic())
+        return not self._convergence.reached
 
     def _prove(self) -> Proof | None:
         """Compare the replicas of the live nodes; None when there is none to compare."""
