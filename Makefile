@@ -31,8 +31,8 @@ demo: $(VENV)/.ready
 	@echo "processors; on machines of their own four nodes make four times as many steps a second (docs/explanation/scaling.md)."
 	@echo "Next: make your own script one of several, by README.md, \"Your own training script\"."
 
-# In four processes: most tests wait for clocks and sockets most of the time, the others keep two cores busy meanwhile.
-SUITE := $(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+# In six processes: most tests wait for clocks and sockets most of the time, the others keep two cores busy meanwhile.
+SUITE := $(BIN)/python -m pytest --numprocesses 6 --dist worksteal
 
 # Without the tests marked long (pyproject.toml says which they are): minutes on two cores, also beside other work.
 test: $(VENV)/.test
