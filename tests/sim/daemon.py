@@ -114,6 +114,7 @@ class Daemon:
         self.exchange = Exchange(self.replica, world.inspector.life, world.lying)
         self.view = self.replica.membership.view
         self.ready_in: int | None = None  # the number of the view in which it became READY; None if it is not
+        self.came_without: dict[Origin, dict[Origin, int]] = {}  # floors of its snapshot, by READY member
         self.restored = restored is not None
         self.round_updates = 0  # in a sparse ring: how many its last round had
         self.burst_updates = (

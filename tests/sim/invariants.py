@@ -128,6 +128,7 @@ class Inspector:
         daemon.trimming.follow(self._applied_by, replaced=replaced)
         if replaced:
             daemon.exchange.replaced(event)
+            self._note_floors(daemon)
         update = event.message if isinstance(event, FrameReceived) else None
         if isinstance(update, UpdateBody):
             daemon.exchange.received(update, applied=bool(applied))
@@ -140,6 +141,17 @@ class Inspector:
         if self.events % COSTLY_EVERY == 0:
             self.check_whole(daemon)
             self.check_pairs()
+
+    def _note_floors(self, daemon: Daemon) -> None:
+        """A snapshot came without these updates, which members that were READY then may lack: its donor was
+        admitted after them, when it had given these up.
+        """
+        floor_of = daemon.replica.log.trimmed_to
+        floors = {origin: floor_of(origin) for origin in daemon.replica.frontier}
+        for member in daemon.replica.membership.view.members:
+            life = self.life(member)
+            if life is not None and life.ready_in is not None:
+                daemon.came_without[member] = floors
 
     def _follow_view(self, daemon: Daemon) -> None:
         replica = daemon.replica

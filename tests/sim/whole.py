@@ -141,17 +141,20 @@ def check_all(
             if last is None or last.ready_in is None or last.view < since:
                 continue
             if last.ready_in <= view.number or agreement.holds(daemon.me, last.ready_in):
-                _check_floors(daemon.replica, member, last.rows)
+                _check_floors(daemon.replica, member, last.rows, daemon.came_without.get(member, {}))
 
 
-def _check_floors(replica: Replica, member: Origin, rows: Mapping[Origin, int]) -> None:
+def _check_floors(
+    replica: Replica, member: Origin, rows: Mapping[Origin, int], came_without: Mapping[Origin, int]
+) -> None:
     """I5, I10: nobody has given up what a READY member of its view lacks, unless that became READY in a later
-    one, which was without this node: there nobody waits for it.
+    one, which was without this node: there nobody waits for it. What a snapshot came without is its donor's
+    to answer for.
     """
     floor_of = replica.log.trimmed_to
     for origin in replica.frontier:
         trimmed_to = floor_of(origin)
-        if trimmed_to and trimmed_to > rows.get(origin, 0):
+        if trimmed_to and trimmed_to > max(rows.get(origin, 0), came_without.get(origin, 0)):
             raise Violation(
                 "I5",
                 f"{label(replica.me)} has given up {label(origin)} up to {trimmed_to}, while "

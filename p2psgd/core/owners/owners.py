@@ -284,7 +284,11 @@ class Owners:
         self._open_round(now)
 
     def on_status(self, peer: Peer, status: PeerStatus, now: float) -> None:
-        """Take in, in rounds, whether a peer's trainer takes part; PeerError if it does not say that."""
+        """Give a peer that is ready its part from now on. Take in, in rounds, whether its trainer takes part;
+        PeerError if it does not say that.
+        """
+        if peer.origin in self._gone_since and self._is_here(peer.origin, now):
+            del self._gone_since[peer.origin]
         if self.barrier is None:
             return
         if status.ring is None:
@@ -697,21 +701,25 @@ class Owners:
 
     def _follow_members(self, now: float) -> None:
         """Note who of the members can be given something, and since when the others cannot."""
-        silence_s = math.inf if self.barrier is not None else self._cluster.timing.failure_timeout_s / 2
         for member in self._members:
-            peer = self._cluster.peers.get(member)
-            here = member == self._cluster.me or (
-                peer is not None
-                and peer.ready
-                and now - peer.last_seen <= silence_s
-                and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
-            )
-            if here:
+            if self._is_here(member, now):
                 self._gone_since.pop(member, None)
-            else:
-                self._gone_since.setdefault(member, now)
-                if self.barrier is not None and peer is not None and peer.state is PeerState.LEAVING:
-                    self._gone_since[member] = -math.inf  # nothing more comes of it
+                continue
+            self._gone_since.setdefault(member, now)
+            peer = self._cluster.peers.get(member)
+            if self.barrier is not None and peer is not None and peer.state is PeerState.LEAVING:
+                self._gone_since[member] = -math.inf  # nothing more comes of it
+
+    def _is_here(self, member: Origin, now: float) -> bool:
+        """Return whether a member can be given something at this moment."""
+        silence_s = math.inf if self.barrier is not None else self._cluster.timing.failure_timeout_s / 2
+        peer = self._cluster.peers.get(member)
+        return member == self._cluster.me or (
+            peer is not None
+            and peer.ready
+            and now - peer.last_seen <= silence_s
+            and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
+        )
 
     def _enter_view(self, now: float) -> None:
         me, before = self._cluster.me, self._members
