@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DRAIN_TIMEOUT_S: Final = 30.0
 DRAIN_POLL_S: Final = 0.02
+COVER_TIMEOUTS: Final = 3  # for which covers are waited for: owners that are gone are found out meanwhile
 
 log = logging.getLogger("p2psgd.node")
 
@@ -52,8 +53,10 @@ def leave_run(
     run.trainer_changed(active=False)
     yield from _end_round(run.replica, now)
     run.handle(HandOver())
-    yield from _cover(run.replica, now)
+    cover_deadline = now() + COVER_TIMEOUTS * run.replica.timing.failure_timeout_s
+    yield from _cover(run.replica, now, cover_deadline)
     lost = yield from _deliver_rest(run.replica, now, now() + timeout_s, expected)
+    yield from _cover(run.replica, now, cover_deadline)  # of a node that was alone, and no longer is
     run.handle(NodeStopping(why))
     without = yield from run.checkpointer.finish(timeout_s)
     yield from _leave_view(run.replica, now)
@@ -70,11 +73,10 @@ def _end_round(replica: Replica, now: Now) -> Generator[float]:
         yield DRAIN_POLL_S
 
 
-def _cover(replica: Replica, now: Now) -> Generator[float]:
+def _cover(replica: Replica, now: Now, deadline: float) -> Generator[float]:
     """Wait, in mode `owners`, until updates cover what this node's trainer has contributed and all else is
-    sent, three failure timeouts at most: owners that are gone are found out meanwhile.
+    sent.
     """
-    deadline = now() + 3 * replica.timing.failure_timeout_s
     while replica.owners is not None and replica.owners.waits_to_leave and now() <= deadline:
         yield DRAIN_POLL_S
 

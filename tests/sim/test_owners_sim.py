@@ -46,6 +46,18 @@ def test_in_more_seeds_none_does_and_what_must_occur_does() -> None:
     assert set(summary.unseen) <= RARE
 
 
+FOUND = {
+    16: "a judge that did not excuse floors which came with a snapshot",
+    485: "in a net of fewer weights than members an owner of none never ended a round",
+    557: "a node that was alone when it began to stop did not wait for a member that came",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_something_holds(seed: int) -> None:
+    assert run_seed(seed, draw=OWNERS.draw).violation is None, FOUND[seed]
+
+
 def test_two_runs_of_a_seed_leave_the_same_trace() -> None:
     one, other = (run_seed(1, draw=OWNERS.draw, tracing=True).trace for _ in range(2))
     assert len(one) > 100

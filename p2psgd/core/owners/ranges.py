@@ -22,8 +22,10 @@ RANGE_WEIGHTS: Final = 2**18
 
 
 def owner_count(members: int, weights: int) -> int:
-    """Return how many of these members own weights: those with the lowest node ids."""
-    return min(members, max(OWNERS_MIN, isqrt(members // 2), weights // RANGE_WEIGHTS))
+    """Return how many of these members own weights: those with the lowest node ids, each at least one. Of an
+    owner of none nobody would learn that it has ended a round: it publishes only what it covers.
+    """
+    return min(members, weights, max(OWNERS_MIN, isqrt(members // 2), weights // RANGE_WEIGHTS))
 
 
 def range_of(place: int, owners: int, weights: int) -> Range:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from p2psgd.core.owners.ranges import as_updates, cut, range_of
+from p2psgd.core.owners.ranges import as_updates, cut, owner_count, range_of
 from p2psgd.wire import codec
 from tests.wire.arrays import uint32
 
@@ -26,6 +26,13 @@ def test_ranges_follow_each_other_from_the_first_weight_to_the_last(members: int
     assert all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
     sizes = [end - begin for begin, end in ranges]
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(MEMBERS, WEIGHTS)
+def test_each_owner_owns_a_weight(members: int, weights: int) -> None:
+    owners = owner_count(members, weights)
+    assert 1 <= owners <= members
+    assert all(begin < end for begin, end in (range_of(place, owners, weights) for place in range(owners)))
 
 
 def test_ranges_are_those_of_the_specification() -> None:

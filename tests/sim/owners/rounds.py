@@ -14,7 +14,7 @@ from p2psgd.core.events import Event, TimePassed
 from p2psgd.core.frontier import Origin
 from p2psgd.core.owners.aggregator import Aggregator
 from p2psgd.core.owners.owners import Owners
-from p2psgd.core.owners.ranges import cut, range_of
+from p2psgd.core.owners.ranges import cut, owner_count, range_of
 from p2psgd.core.peer import PeerState
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.view import View
@@ -57,9 +57,9 @@ class Reference:
         self._quantum = np.float32(spec.quantum)
         self.after = [initial.copy()]  # by round
         self._given: dict[int, dict[Origin, tuple[OwnUpdateMade, ...]]] = defaultdict(dict)
-        self._aggregators = [Aggregator(spec) for _ in members]
+        self._aggregators = [Aggregator(spec) for _ in range(owner_count(len(members), len(initial)))]
         for place, aggregator in enumerate(self._aggregators):
-            aggregator.move(range_of(place, len(members), len(initial)))
+            aggregator.move(range_of(place, len(self._aggregators), len(initial)))
 
     def give(self, member: Origin, number: int, updates: tuple[OwnUpdateMade, ...]) -> None:
         """A member has given this to a round."""
@@ -71,7 +71,7 @@ class Reference:
         weights = self.after[-1].copy()
         for member in self.members:
             for made in given[member]:
-                parts = cut(made.words, len(self.members), len(weights))
+                parts = cut(made.words, len(self._aggregators), len(weights))
                 for aggregator, words in zip(self._aggregators, parts, strict=True):
                     aggregator.add(words, made.magnitude, made.rate)
         before = weights.astype(np.float32) * self._quantum
