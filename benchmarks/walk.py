@@ -35,6 +35,7 @@ from p2psgd.ipc.ring_buffer import Wakeup
 from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
 from p2psgd.net.connection import Connection
+from p2psgd.net.peer_sources.hosts_file import from_file
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
 from tests.ports import free_ports
@@ -147,7 +148,7 @@ class Walks:
         self.nodes = [
             Node(
                 NodeOptions(
-                    peers=hosts,
+                    peers=from_file(hosts),
                     listen=Address("127.0.0.1", port),
                     state=folder / f"node-{number}",
                     name=f"node-{number}",

@@ -17,6 +17,8 @@ import pytest
 from p2psgd.base.errors import ExitCode
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts, find_hosts
+from p2psgd.net.peer_sources.hosts_file import from_file
+from p2psgd.net.peer_sources.source import PeerSource
 from p2psgd.node import daemon as node_module
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
@@ -138,7 +140,7 @@ def test_a_list_that_changes_while_the_node_starts_is_the_one_that_counts(
     async def scenario() -> None:
         looked_up, calls = asyncio.Event(), 0
 
-        async def find_slowly(path: Path, *listen: Address, **options: Any) -> Hosts:
+        async def find_slowly(path: PeerSource, *listen: Address, **options: Any) -> Hosts:
             nonlocal calls
             calls += 1
             first, found = calls == 1, await find_hosts(path, *listen, **options)
@@ -147,7 +149,9 @@ def test_a_list_that_changes_while_the_node_starts_is_the_one_that_counts(
             return found
 
         monkeypatch.setattr(node_module, "find_hosts", find_slowly)
-        node = Node(NodeOptions(peers=hosts, listen=Address("127.0.0.1", 0), state=tmp_path / "state"))
+        node = Node(
+            NodeOptions(peers=from_file(hosts), listen=Address("127.0.0.1", 0), state=tmp_path / "state")
+        )
         serving = asyncio.create_task(node.serve())
         while calls == 0:
             await asyncio.sleep(0.01)
@@ -174,13 +178,15 @@ def test_a_list_is_not_read_again_by_a_node_that_closes(
     hosts.write_text("192.0.2.1:1\n")
     calls = 0
 
-    async def find_and_count(path: Path, *listen: Address, **options: Any) -> Hosts:
+    async def find_and_count(path: PeerSource, *listen: Address, **options: Any) -> Hosts:
         nonlocal calls
         calls += 1
         return await find_hosts(path, *listen, **options)
 
     async def scenario() -> None:
-        node = Node(NodeOptions(peers=hosts, listen=Address("127.0.0.1", 0), state=tmp_path / "state"))
+        node = Node(
+            NodeOptions(peers=from_file(hosts), listen=Address("127.0.0.1", 0), state=tmp_path / "state")
+        )
         close = node._control.trainer.close
 
         async def close_while_asked_to_reload() -> None:
@@ -232,6 +238,50 @@ def test_what_is_advertised_is_the_address_of_one_machine(tmp_path: Path, advert
     done = command("node", "--zeroconf", "--state", str(tmp_path), "--advertise", advertised)
     assert done.returncode == 64
     assert "--advertise: " in done.stderr
+
+
+def test_a_command_is_asked_again_and_one_that_fails_later_changes_nothing(tmp_path: Path) -> None:
+    one, two = free_ports(2)
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(f"127.0.0.1:{one}\n127.0.0.1:{two}\n")
+    training = ("--failure-timeout", "0.5", "--trainer", trainer("digits", "--steps", "30", "--rank", "0/1"))
+    with all_stopped([]) as daemons:
+        for name, port in (("a", one), ("b", two)):
+            options = ("--peers", f"exec:cat {hosts}", "--listen", f"127.0.0.1:{port}")
+            daemons.append(Daemon(tmp_path / name, *options, *training))
+        first = daemons[0]
+        until(lambda: first.linked() == {"b"}, "found by what a command prints")
+        for daemon in daemons:
+            until(daemon.finished, "the trainer has finished")
+        assert len(assert_replicas_identical(daemons)) == 2
+        hosts.rename(tmp_path / "away")
+        until(lambda: "exit code 1: cat: " in "".join(reloads(first)), "it was asked again, and failed")
+        assert reloads(first)[-1].endswith("this node goes on with the list as it was")
+        assert dialled(first) == {f"127.0.0.1:{two}"}
+        hosts.write_text(f"127.0.0.1:{one}\n127.0.0.1:9\n")
+        until(lambda: dialled(first) >= {"127.0.0.1:9"}, "it was asked again, and has an answer")
+        words = f"exec:cat {hosts} was asked again: dials 127.0.0.1:9; no longer dials 127.0.0.1:{two}"
+        assert reloads(first)[-1] == words
+        assert first.linked() == {"b"}
+        assert sum("cat: " in each for each in reloads(first)) == 1  # once for each reason
+        assert "the same hosts" in reload(first)
+
+
+def test_nodes_of_a_list_in_a_variable_have_ranks_and_those_of_one_name_have_none(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    nodes = {"NODES": ",".join(f"127.0.0.1:{port}" for port in ports)}
+    training = ("--failure-timeout", "0.5", "--trainer", trainer("digits", "--steps", "30"))
+    with all_stopped([]) as daemons:
+        for name, port in zip("ab", ports, strict=True):
+            options = ("--peers", "env:NODES", "--listen", f"127.0.0.1:{port}")
+            daemons.append(Daemon(tmp_path / name, *options, *training, environment=nodes))
+        for daemon in daemons:
+            until(daemon.finished, "the trainer has finished")
+        assert len(assert_replicas_identical(daemons)) == 2
+    with all_stopped([]) as daemons:
+        options = ("--peers", f"dns:localhost:{ports[0]}", "--listen", f"127.0.0.1:{ports[0]}")
+        daemons.append(Daemon(tmp_path / "c", *options, *training))
+        until(lambda: "does not know its rank" in daemons[0].words(), "it asks for its rank")
 
 
 SCRIPT = """

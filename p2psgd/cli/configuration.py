@@ -34,6 +34,13 @@ _KINDS: Final[Mapping[Any, str]] = {
     int: "a whole number, without quotes",
     float: "a number, without quotes",
 }
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9_-]*:")  # of a source of peers; any other text is a path
+
+
+class PeersText(str):
+    """The words of --peers: the path of a file, or a scheme and its argument (net/peer_sources)."""
+
+    __slots__ = ()
 
 
 def read_file(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +65,7 @@ def read_file(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
             raise _refusal(f"in {path}, there is no option {name!r:.80}, known are {known}{tables}")
         if takes := _what_it_takes(value, kinds[name]):
             raise _refusal(f"in {path}, {name}: it takes {takes}")
-        if kinds[name] is Path:
+        if kinds[name] is Path or (kinds[name] is PeersText and not _SCHEME.match(value)):
             found[name] = str(path.parent / os.path.expanduser(value))
     return found
 

@@ -22,6 +22,7 @@ from p2psgd.cli.options import (
     JsonOption,
     ListenOption,
     LogFormatOption,
+    PeersOption,
     PlaintextOption,
     RankOption,
     StateOption,
@@ -31,6 +32,7 @@ from p2psgd.cli.options import (
     parse_http,
     parse_listen,
     parse_rank,
+    parse_source,
 )
 from p2psgd.observe.logs import LogFormat, begin_log
 
@@ -45,13 +47,7 @@ if TYPE_CHECKING:
 
 def node(
     context: typer.Context,
-    peers: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with one host[:port] a line; may name this node too. One that can be reached is "
-            "enough. Read again on SIGHUP."
-        ),
-    ] = None,
+    peers: PeersOption = None,
     zeroconf: Annotated[
         bool, typer.Option("--zeroconf", help="Find nodes of this run on the local network as well (mDNS).")
     ] = False,
@@ -132,8 +128,9 @@ def node(
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
+    source = parse_source(peers)
     options = NodeOptions(
-        peers=peers,
+        peers=source,
         zeroconf=zeroconf,
         bootstrap_expect=bootstrap_expect,
         advertise=_parse_advertised(advertise, address.port),
@@ -155,7 +152,7 @@ def node(
     if context.obj is not None:  # `p2psgd config show`, which looks at them first
         context.obj(options)
         return
-    check_finding(peers, zeroconf=zeroconf)
+    check_finding(source, zeroconf=zeroconf)
     begin_log(log_format)  # until here a refusal is for the person who has typed the command, and text
     raise typer.Exit(run_node(options))
 
@@ -222,13 +219,12 @@ def show(
 
 def _check(options: NodeOptions) -> None:
     """Check what a node checks before it listens; raises UsageError as the node does."""
-    from p2psgd.net.hosts import read_hosts
     from p2psgd.net.listen import check_exposure
     from p2psgd.node.tls import NodeTls
 
     check_finding(options.peers, zeroconf=options.zeroconf)
     if options.peers is not None:
-        read_hosts(options.peers)
+        options.peers.ask()
     NodeTls(options)
     with contextlib.suppress(ValueError):  # a name, whose address is looked up when it listens
         ip_address(options.listen.host)

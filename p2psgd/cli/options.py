@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from p2psgd.base.errors import UsageError
-from p2psgd.cli.configuration import take_file
+from p2psgd.cli.configuration import PeersText, take_file
 from p2psgd.observe.logs import LogFormat
 
 if TYPE_CHECKING:
     from p2psgd.net.address import Address
+    from p2psgd.net.peer_sources.source import PeerSource
 
 
 class Output(enum.StrEnum):
@@ -75,6 +76,16 @@ InitialOption = Annotated[
         metavar="FILE",
         help="Start from these weights, .npz or .safetensors, the same on all nodes, such as `p2psgd export` "
         "wrote.",
+    ),
+]
+PeersOption = Annotated[
+    PeersText | None,
+    typer.Option(
+        parser=PeersText,
+        metavar="SOURCE",
+        help="Where peers are: a file with one host[:port] a line, which may name this node too, or "
+        "dns:NAME[:PORT], slurm:[PORT], env:VARIABLE, exec:COMMAND. One that can be reached is enough. "
+        "Asked again on SIGHUP.",
     ),
 ]
 RankOption = Annotated[
@@ -204,10 +215,17 @@ def parse_http(text: str | None) -> Address | None:
         raise UsageError(f"--http: {error}; give 127.0.0.1:9400") from None
 
 
-def check_finding(peers: Path | None, *, zeroconf: bool) -> None:
+def check_finding(peers: PeerSource | None, *, zeroconf: bool) -> None:
     """Raise UsageError if a node has no way to find others."""
     if peers is None and not zeroconf:
         raise UsageError("how does this node find others? give --peers FILE, --zeroconf, or both")
+
+
+def parse_source(text: str | None) -> PeerSource | None:
+    """Parse --peers; UsageError if a scheme's argument is wrong."""
+    from p2psgd.net.peer_sources.parse import parse_peers
+
+    return None if text is None else parse_peers(text)
 
 
 def check_failure_timeout(failure_timeout: float) -> None:

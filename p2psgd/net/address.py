@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from p2psgd.base.aio import in_daemon_thread
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.wire.messages import plain_ip
 
 # ----------------------------------------------------------------------------
@@ -117,6 +118,28 @@ def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT, to_list
     elif len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.rstrip(".").split(".")):
         raise ValueError(f"{host!r:.80} is not a host name")
     return Address(host, port)
+
+
+HOSTS_MAX: Final = 1023  # peers of one node; the frontier holds 1,024 origins
+
+
+def parse_hosts(text: str, where: str) -> tuple[Address, ...]:
+    """Parse one `host[:port]` a line, with `#` comments, in their order, duplicates merged.
+
+    Raises UsageError that names `where` the text is from and the line.
+    """
+    addresses: dict[Address, None] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        entry = line.split("#", 1)[0].strip()
+        if not entry:
+            continue
+        try:
+            addresses[parse_address(entry)] = None
+        except ValueError as error:
+            raise UsageError(f"{where} line {number}: {error}", ExitCode.CONFIGURATION) from None
+        if len(addresses) > HOSTS_MAX:
+            raise UsageError(f"{where} line {number}: more than {HOSTS_MAX} hosts", ExitCode.CONFIGURATION)
+    return tuple(addresses)
 
 
 # ----------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""hosts.txt: one `host[:port]` a line, `#` comments; the same file may be copied to every node.
+"""A list of hosts: what its addresses mean to one node, whichever source gave them (see peer_sources).
 
-A line that is this node's own address is recognised and skipped, and its place in the file gives the node's
-rank, unless a line stands for several hosts: their order is unknown. A bad line refuses the file by its
-number; a line that stands twice counts once.
+An address that is this node's own is recognised and skipped. Its place gives the node's rank if all nodes get
+the same list, unless an address stands for several hosts: their order is unknown. An address that stands
+twice counts once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net.address import (
     Address,
     Host,
@@ -25,11 +23,9 @@ from p2psgd.net.address import (
     is_numeric,
     is_own,
     look_up,
-    parse_address,
 )
+from p2psgd.net.peer_sources.source import PeerSource
 
-HOSTS_MAX: Final = 1023  # peers of one node; the frontier holds 1,024 origins
-FILE_BYTES_MAX: Final = 1024 * 1024
 NAMED_MAX: Final = 8  # in one sentence
 
 log = logging.getLogger("p2psgd.discovery")
@@ -37,8 +33,8 @@ log = logging.getLogger("p2psgd.discovery")
 
 @dataclass(frozen=True)
 class Hosts:
-    """The content of hosts.txt: the lines to dial, and this node's (position, count) among all if one is its
-    own.
+    """The content of a list of hosts: the lines to dial, and this node's (position, count) among all if one
+    is its own.
 
     `near_misses`: if no line is its own, those of this machine with another port, but for loopback ones,
     which are other nodes of it. `counts`: of each line that could be resolved, the hosts other than this node
@@ -66,58 +62,46 @@ class Hosts:
         return sum(self.counts.get(each, 1) for each in self.peers)
 
 
-def read_hosts(path: Path) -> tuple[Address, ...]:
-    """Read the addresses in the file in its order, duplicates merged; UsageError that names the line
-    otherwise.
-    """
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise UsageError(
-                f"{path} is larger than {FILE_BYTES_MAX} bytes: is it a list of hosts?",
-                ExitCode.CONFIGURATION,
-            )
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        words = (getattr(error, "strerror", None) or "it is not a text file").lower()
-        sentence = f"cannot read the list of hosts {path.absolute()}: {words}"
-        raise UsageError(sentence, ExitCode.CONFIGURATION) from None
-    addresses: dict[Address, None] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        entry = line.split("#", 1)[0].strip()
-        if not entry:
-            continue
-        try:
-            addresses[parse_address(entry)] = None
-        except ValueError as error:
-            raise UsageError(f"{path} line {number}: {error}", ExitCode.CONFIGURATION) from None
-        if len(addresses) > HOSTS_MAX:
-            raise UsageError(f"{path} line {number}: more than {HOSTS_MAX} hosts", ExitCode.CONFIGURATION)
-    return tuple(addresses)
-
-
 async def find_hosts(
-    path: Path, listening: Address, *, timeout_s: float, advertised: Address | None = None
+    source: PeerSource,
+    listening: Address,
+    *,
+    timeout_s: float,
+    advertised: Address | None = None,
+    quiet: bool = False,
 ) -> Hosts:
-    """Read the file for the node that listens on `listening`, and log what it says about that node.
+    """Ask the source for the node that listens on `listening`, and log what the answer says about that node
+    unless `quiet`.
 
-    `advertised`: where others dial it instead. UsageError if the file cannot be used.
+    `advertised`: where others dial it instead. UsageError if the source gives no list.
     """
-    addresses = read_hosts(path)
-    if not addresses:
-        log.warning("%s names no host: this node dials nobody, and trains alone unless others dial it", path)
+    addresses = await source.addresses()
     own = (listening,) if advertised is None else (listening, advertised)
     hosts = await split_own(addresses, *own, timeout_s=timeout_s)
+    if not source.ordered:
+        hosts = replace(hosts, rank=None)
+    if not quiet:
+        _log_hosts(source, addresses, hosts, own)
+    return hosts
+
+
+def _log_hosts(
+    source: PeerSource, addresses: Sequence[Address], hosts: Hosts, own: Sequence[Address]
+) -> None:
+    if not addresses:
+        log.warning(
+            "%s names no host: this node dials nobody, and trains alone unless others dial it", source
+        )
     if hosts.rank is not None and not set(own) & set(addresses):  # by another name than its options have
-        log.info("%s names this node itself: that line is skipped", path)
+        log.info("%s names this node itself: that line is skipped", source)
     for address in hosts.several:
-        log.info("%s: %s stands for %s", path, address, f"{hosts.counts.get(address, 0)} other hosts")
+        log.info("%s: %s stands for %s", source, address, f"{hosts.counts.get(address, 0)} other hosts")
     for address in hosts.near_misses:
         log.warning(
             "%s names this machine as %s, but this node listens on port %d: if that line is meant for it, "
             "start it with --listen HOST:%d",
-            *(path, address, listening.port, address.port),
+            *(source, address, own[0].port, address.port),
         )
-    return hosts
 
 
 def describe_change(before: Sequence[Address], after: Sequence[Address]) -> str:

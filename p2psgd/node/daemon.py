@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Coroutine
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from p2psgd import __version__
@@ -25,6 +24,7 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.timing import Timing
 from p2psgd.net.hosts import Hosts, describe_change, find_hosts
 from p2psgd.net.listen import bind, check_exposure
+from p2psgd.net.peer_sources.source import PeerSource, again_s
 from p2psgd.net.rejections import RESTARTS_MAX
 from p2psgd.node.control import NodeControl
 from p2psgd.node.node_run import NodeRun
@@ -88,6 +88,7 @@ class Node:
         self._http: NodeHttp | None = None
         self._reloading = True  # the list is read at the start
         self._reload_again = False
+        self._peers_trouble = ""  # why the list could not be had when it was last asked for
         self._closing = self._ended = False
 
     async def serve(self) -> ExitCode:
@@ -134,6 +135,8 @@ class Node:
         if self.options.peers is not None:
             self.hosts = await self._find_hosts(self.options.peers)
             self._spawn(self._follow_hosts(self.options.peers))
+            if self.options.peers.again:
+                self._spawn(self._ask_again(self.options.peers))
         peers = [str(address) for address in self.hosts.peers]
         more = [f"{len(peers) - NAMED_MAX} more"] if len(peers) > NAMED_MAX else []
         others = formatting.listed([*peers[:NAMED_MAX], *more])
@@ -148,10 +151,9 @@ class Node:
         self._spawn(self._tick())
         self._supervision.ready()
 
-    async def _find_hosts(self, path: Path) -> Hosts:
-        return await find_hosts(
-            path, self.listen, timeout_s=self.options.failure_timeout_s, advertised=self.options.advertise
-        )
+    async def _find_hosts(self, source: PeerSource, *, quiet: bool = False) -> Hosts:
+        timeout_s, advertised = self.options.failure_timeout_s, self.options.advertise
+        return await find_hosts(source, self.listen, timeout_s=timeout_s, advertised=advertised, quiet=quiet)
 
     async def _serve_http(self) -> None:
         """Start the HTTP server if it is asked for; what it takes is imported only then."""
@@ -238,25 +240,43 @@ class Node:
             self._reloading = True
             self._spawn(self._follow_hosts(self.options.peers))
 
-    async def _follow_hosts(self, path: Path) -> None:
+    async def _follow_hosts(self, source: PeerSource) -> None:
         """Dial the hosts that the list names now, if it must be read again. This node's rank stays the one it
         began with.
         """
         while self._reload_again:
             self._reload_again = False
-            try:
-                hosts = await self._find_hosts(path)
-            except UsageError as error:
-                words = f"{error}; this node goes on with the list as it was"
+            await self._ask_peers(source)
+        self._reloading = False
+
+    async def _ask_again(self, source: PeerSource) -> None:
+        """Ask the source again and again; news and troubles are noted once each."""
+        while True:
+            await asyncio.sleep(again_s(self.options.failure_timeout_s))
+            if not self._reloading:
+                self._reloading = True
+                await self._ask_peers(source, quiet=True)
+                await self._follow_hosts(source)  # if SIGHUP has come meanwhile
+
+    async def _ask_peers(self, source: PeerSource, *, quiet: bool = False) -> None:
+        """Follow the source's answer, and change nothing if it gives none. `quiet`: say only what is new."""
+        try:
+            hosts = await self._find_hosts(source, quiet=quiet)
+        except UsageError as error:
+            words = f"{error}; this node goes on with the list as it was"
+            if not quiet or words != self._peers_trouble:
                 log.warning("%s", words)
                 self.node_log.events.write("reload", words)
-                continue
-            words = f"{path} was read again: {describe_change(self.hosts.peers, hosts.peers)}"
-            self.hosts = replace(hosts, rank=self.hosts.rank)
-            if self.run is not None:
-                self.run.mesh.dialer.follow(hosts.lines, hosts.counts)
+            self._peers_trouble = words
+            return
+        how = "read" if source.names_file else "asked"
+        words = f"{source} was {how} again: {describe_change(self.hosts.peers, hosts.peers)}"
+        if not quiet or self._peers_trouble or set(hosts.peers) != set(self.hosts.peers):
             self.node_log.note("reload", words)
-        self._reloading = False
+        self._peers_trouble = ""
+        self.hosts = replace(hosts, rank=self.hosts.rank)
+        if self.run is not None:
+            self.run.mesh.dialer.follow(hosts.lines, hosts.counts)
 
     # -- the end
 

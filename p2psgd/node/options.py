@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p2psgd.net.address import Address
+from p2psgd.net.peer_sources.source import PeerSource
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class NodeOptions:
     list.
     """
 
-    peers: Path | None
+    peers: PeerSource | None
     listen: Address
     state: Path
     control: Path | None = None
@@ -40,9 +41,15 @@ class NodeOptions:
     def bootstrap_expect_of(self, others: int) -> int:
         """Return how many nodes bootstrap the run, this one included, when a list names `others` more.
 
-        With zeroconf others are expected, though their number is unknown, so no node begins a run alone.
+        Where members are elastic, others are expected though their number is unknown, so no node begins a run
+        alone.
         """
-        return self.bootstrap_expect or max(1 + others, 2 if self.zeroconf else 1)
+        return self.bootstrap_expect or max(1 + others, 2 if self.elastic else 1)
+
+    @property
+    def elastic(self) -> bool:
+        """Return whether nodes may come and go without a list that all of them have: none has a place."""
+        return self.zeroconf or (self.peers is not None and not self.peers.ordered)
 
     @property
     def control_place(self) -> Path:

@@ -11,8 +11,9 @@ import pytest
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.net import hosts as hosts_module
-from p2psgd.net.address import Address, parse_address
-from p2psgd.net.hosts import HOSTS_MAX, Hosts, describe_change, find_hosts, read_hosts, split_own
+from p2psgd.net.address import HOSTS_MAX, Address, parse_address
+from p2psgd.net.hosts import Hosts, describe_change, find_hosts, split_own
+from p2psgd.net.peer_sources.hosts_file import from_file, read_hosts
 from tests import DEADLINE_S
 
 
@@ -130,7 +131,7 @@ def test_a_list_without_hosts_is_warned_of(tmp_path: Path, caplog: pytest.LogCap
     for text, warnings in (("# nobody yet\n", 1), ("192.0.2.1\n", 0)):
         caplog.clear()
         path.write_text(text)
-        asyncio.run(find_hosts(path, Address("127.0.0.1", 7001), timeout_s=DEADLINE_S))
+        asyncio.run(find_hosts(from_file(path), Address("127.0.0.1", 7001), timeout_s=DEADLINE_S))
         assert sum("names no host" in record.getMessage() for record in caplog.records) == warnings
 
 
@@ -144,7 +145,7 @@ def test_a_line_for_this_machine_with_another_port_is_warned_of_unless_it_is_loo
     for host, warnings in (("this-machine", 1), ("127.0.0.1", 0), ("localhost", 0)):
         caplog.clear()
         path = write(tmp_path, f"{host}:7401\n")
-        hosts = asyncio.run(find_hosts(path, Address("0.0.0.0", 7404), timeout_s=DEADLINE_S))
+        hosts = asyncio.run(find_hosts(from_file(path), Address("0.0.0.0", 7404), timeout_s=DEADLINE_S))
         assert hosts.near_misses == (Address(host, 7401),) * warnings
         assert sum("names this machine" in record.getMessage() for record in caplog.records) == warnings
 
@@ -195,6 +196,6 @@ def test_its_own_line_is_news_only_under_another_name_than_its_options_have(
     with caplog.at_level(logging.INFO, "p2psgd.discovery"):
         for listening, lines in ((Address("127.0.0.1", 7001), 0), (Address("0.0.0.0", 7001), 1)):
             caplog.clear()
-            hosts = asyncio.run(find_hosts(path, listening, timeout_s=DEADLINE_S))
+            hosts = asyncio.run(find_hosts(from_file(path), listening, timeout_s=DEADLINE_S))
             assert hosts.rank == (0, 2)
             assert sum("names this node itself" in each.getMessage() for each in caplog.records) == lines

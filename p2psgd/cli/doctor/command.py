@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,19 +13,18 @@ from p2psgd.cli.options import (
     ConfigOption,
     JsonOption,
     ListenOption,
+    PeersOption,
     PlaintextOption,
     StateOption,
     TlsOption,
     parse_listen,
+    parse_source,
 )
 from p2psgd.observe.logs import LogFormat, begin_log
 
 
 def doctor(
-    peers: Annotated[
-        Path | None,
-        typer.Option(help="The list of hosts, as for `p2psgd node`."),
-    ] = None,
+    peers: PeersOption = None,
     listen: ListenOption = LISTEN_DEFAULT,
     tls: TlsOption = None,
     insecure_plaintext: PlaintextOption = False,
@@ -65,12 +63,13 @@ def doctor(
     from p2psgd.ipc.listener import default_state_directory
 
     address = parse_listen(listen)
-    if peers is None:
+    source = parse_source(peers)
+    if source is None:
         raise UsageError("which machines? give --peers FILE, or the --config that names it")
     if tls is not None and insecure_plaintext:
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     examination = Examination(
-        hosts=peers,
+        hosts=source,
         listen=address,
         state=state or default_state_directory(),
         wait_s=wait,

@@ -24,8 +24,9 @@ from p2psgd.cli.doctor.findings import Finding, exit_code, ok, problem
 from p2psgd.cli.doctor.greeting import Greeter, doctor_hello
 from p2psgd.cli.doctor.peer_checks import check_peers
 from p2psgd.net.address import Address, UnknownNameError, is_numeric, look_up
-from p2psgd.net.hosts import read_hosts, split_own
+from p2psgd.net.hosts import split_own
 from p2psgd.net.listen import bind, check_exposure
+from p2psgd.net.peer_sources.source import PeerSource
 from p2psgd.net.tls import Credentials
 from p2psgd.wire.messages import PROTOCOL_VERSION, Hello
 
@@ -36,7 +37,7 @@ RESOLVING_S: Final = 5.0
 class Examination:
     """Runs all checks with the options of the command; `show` gets each finding at once."""
 
-    hosts: Path
+    hosts: PeerSource
     listen: Address
     state: Path
     wait_s: float
@@ -50,9 +51,9 @@ class Examination:
     async def run(self) -> None:
         """Check what this machine shows by itself, then greet the peers.
 
-        Raises UsageError if the list of hosts cannot be read.
+        Raises UsageError if the list of hosts cannot be had.
         """
-        addresses = read_hosts(self.hosts)
+        addresses = await self.hosts.addresses()
         self._add(_describe_own())
         credentials: Credentials | None = None
         if self.tls is not None:

@@ -20,8 +20,9 @@ from p2psgd.cli.doctor.findings import Finding, note, ok, problem
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.layout import inbox_bytes, outbox_bytes
 from p2psgd.ipc.listener import control_path
-from p2psgd.net.address import Address, UnknownNameError, hosts_of, is_own, look_up
-from p2psgd.net.hosts import HOSTS_MAX, Hosts
+from p2psgd.net.address import HOSTS_MAX, Address, UnknownNameError, hosts_of, is_own, look_up
+from p2psgd.net.hosts import Hosts
+from p2psgd.net.peer_sources.source import PeerSource
 from p2psgd.net.tls import WARNED_DAYS, Credentials
 from p2psgd.observe.status import NodeStatus, PeerState, read_status
 from p2psgd.storage.votes import check_votes
@@ -184,28 +185,32 @@ def daemon_status(state: Path | None) -> NodeStatus | None:
     return None
 
 
-def check_hosts(path: Path, addresses: Sequence[Address], hosts: Hosts, listen: Address) -> Finding:
+def check_hosts(source: PeerSource, addresses: Sequence[Address], hosts: Hosts, listen: Address) -> Finding:
     """Judge the list: does it name this machine, and which rank follows from that?
 
     `hosts` is what its `addresses` mean to the node that listens on `listen`.
     """
     if not addresses:
-        return problem(HOSTS, f"{path} names no host", f"echo HOST[:PORT] >> {path}, a line for each machine")
-    lines = formatting.counted(len(addresses), "line")
+        mend = f"echo HOST[:PORT] >> {source}, a line for each machine"
+        return problem(HOSTS, f"{source} names no host", mend if source.names_file else "see what it asks")
+    lines = formatting.counted(len(addresses), "line" if source.names_file else "address")
+    if not source.ordered:
+        words = f"{source}: {lines}; members may come and go, so no place in it is a rank"
+        return ok(HOSTS, words)
     if hosts.rank is not None:
         own, count = hosts.rank
         line = next((each for each in addresses if each not in hosts.peers), None)
-        return ok(HOSTS, f"{path}: {lines}, {line} is this machine: rank {own}/{count}")
+        return ok(HOSTS, f"{source}: {lines}, {line} is this machine: rank {own}/{count}")
     if hosts.several:
         names = formatting.listed([str(each.host) for each in hosts.several])
-        words = f"{path}: {lines}; {names} stands for several hosts, so no line gives a rank"
+        words = f"{source}: {lines}; {names} stands for several hosts, so no line gives a rank"
         return note(HOSTS, words, "give each trainer its --rank i/n")
     if hosts.near_misses:
         near = hosts.near_misses[0]
-        words = f"{path} names this machine as {near}, but the node is to listen on port {listen.port}"
+        words = f"{source} names this machine as {near}, but the node is to listen on port {listen.port}"
         mend = f"--listen {listen.host}:{near.port}, or port {listen.port} in that line"
         return problem(HOSTS, words, mend)
-    words = f"{path}: {lines}, none of them is this node: its trainer will not know its rank"
+    words = f"{source}: {lines}, none of them is this node: its trainer will not know its rank"
     return note(HOSTS, words, "add this machine's line on all machines, or give its trainer --rank i/n")
 
 

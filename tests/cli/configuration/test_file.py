@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from p2psgd.base.errors import ExitCode, UsageError
-from p2psgd.cli.configuration import FILE_BYTES_MAX, read_file
+from p2psgd.cli.configuration import FILE_BYTES_MAX, PeersText, read_file
 
 KINDS = {
     "exposed": bool,
@@ -47,6 +47,17 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     }
     assert read_file(written(tmp_path, 'state = "/p"'), KINDS) == {"state": "/p"}
     assert read_file(written(tmp_path, 'state = "~/p"'), KINDS) == {"state": "/home/alice/p"}
+
+
+def test_a_source_of_peers_is_relative_only_if_it_is_a_file(tmp_path: Path) -> None:
+    kinds = {"peers": PeersText}
+    for text, read in (
+        ("hosts.txt", str(tmp_path / "hosts.txt")),
+        ("./dns:x", str(tmp_path / "dns:x")),
+        ("dns:nodes.example:7400", "dns:nodes.example:7400"),
+        ("exec:./list //all", "exec:./list //all"),
+    ):
+        assert read_file(written(tmp_path, f'peers = "{text}"'), kinds) == {"peers": read}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ from p2psgd.cli.doctor.peer_checks import check_listening, check_peer, check_twi
 from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.net.address import Address
 from p2psgd.net.hosts import Hosts
+from p2psgd.net.peer_sources.hosts_file import from_file
+from p2psgd.net.peer_sources.parse import parse_peers
 from p2psgd.observe.status import read_status
 from p2psgd.storage.votes import write_votes
 
@@ -99,7 +101,7 @@ def test_descriptors_are_counted_by_the_limit_to_which_a_daemon_raises_its_own()
 
 
 def test_the_list_of_hosts_names_this_machine_or_says_what_follows(tmp_path: Path) -> None:
-    path = tmp_path / "hosts.txt"
+    path = from_file(tmp_path / "hosts.txt")
     one, two = Address("10.0.0.1", 7315), Address("10.0.0.2", 7315)
     assert (
         "10.0.0.2:7315 is this machine: rank 1/2"
@@ -111,6 +113,14 @@ def test_the_list_of_hosts_names_this_machine_or_says_what_follows(tmp_path: Pat
     assert missed.grade is Grade.PROBLEM
     assert "--listen 0.0.0.0:7000" in missed.mend
     assert check_hosts(path, [], Hosts((), None), LISTEN).grade is Grade.PROBLEM
+
+
+def test_a_list_without_an_order_gives_no_rank_which_is_no_problem() -> None:
+    one = Address("10.0.0.1", 7315)
+    found = check_hosts(parse_peers("dns:nodes.example"), [one], Hosts((one,), None), LISTEN)
+    assert found.grade is Grade.OK
+    assert "dns:nodes.example: 1 address; members may come and go" in found.words
+    assert "echo" not in check_hosts(parse_peers("exec:true"), [], Hosts((), None), LISTEN).mend
 
 
 def test_a_state_directory_is_tried_and_nothing_stays(tmp_path: Path) -> None:

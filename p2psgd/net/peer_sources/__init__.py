@@ -1,0 +1,1 @@
+"""Sources of peers' addresses: what --peers may name, a file for each, and those of other packages."""
