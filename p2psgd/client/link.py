@@ -39,6 +39,8 @@ from p2psgd.ipc.protocol import (
     ReloadAnswer,
     ReloadRequest,
     ReportRequest,
+    ViewRankAnswer,
+    ViewRankRequest,
     check_answer,
     close_descriptors,
     describe_fault,
@@ -190,9 +192,31 @@ class Link:
         if self._rank is None:
             raise TrainerError(
                 "this node does not know its rank: start it with p2psgd node --rank i/n, such as 0/3 on the"
-                " first of three, or name all nodes, itself too, in its --peers"
+                " first of three, or name all nodes, itself too, in its --peers; where nodes come and go, use"
+                " data in shards, or view_rank() for every epoch"
             )
         return self._rank
+
+    def view_rank(self) -> tuple[int, int]:
+        """Return this node's place among the members of the run at this moment, and their number.
+
+        For runs whose nodes come and go: the members are those of the agreed view, so that all nodes that
+        know it have other places of the same number. Call it at the beginning of every epoch. A node that
+        trains alone before the run has begun is 0 of 1. Nodes that call it before and after a view changes
+        may use some samples twice or not at all in that epoch; data in shards have no such gaps.
+
+        Returns:
+            The rank, counted from 0 in the order of the nodes' ids, and the world size.
+
+        Raises:
+            TrainerError: the link is closed.
+            DaemonLost: the daemon is gone.
+        """
+        self._check_open()
+        fields, descriptors = self._client.exchange(ViewRankRequest())
+        close_descriptors(descriptors)
+        answer = check_answer(ViewRankAnswer, fields)
+        return answer.rank, answer.world_size
 
     @property
     def steps(self) -> int:

@@ -92,6 +92,12 @@ class MemberRequest(Strict):
     id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
+class ViewRankRequest(Strict):
+    """Asks for the node's place among the members of the latest view, and for their number."""
+
+    op: Literal["view-rank"] = "view-rank"
+
+
 class ReplicaRequest(Strict):
     """Asks for a copy of the replica, in a memfd."""
 
@@ -209,6 +215,7 @@ Request = (
     | DigestRequest
     | RemoveRequest
     | MemberRequest
+    | ViewRankRequest
     | ReplicaRequest
     | FinishRequest
     | ReloadRequest
@@ -298,6 +305,13 @@ class ReplicaAnswer(Strict):
     quantum_log2: int
     tensors: TensorTable
     digest: U64
+
+
+class ViewRankAnswer(Strict):
+    """The node's place among the members of the latest view, counted from 0, and their number."""
+
+    rank: Count
+    world_size: Annotated[int, Field(ge=1, le=COUNT_MAX)]
 
 
 class ReloadAnswer(Strict):

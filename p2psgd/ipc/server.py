@@ -27,6 +27,7 @@ from p2psgd.ipc.protocol import (
     ReportRequest,
     StateRequest,
     StatusRequest,
+    ViewRankRequest,
     close_descriptors,
     pack_answer,
     parse_request,
@@ -70,6 +71,12 @@ class ControlHost(SessionHost, Protocol):
 
     def member(self, node: int) -> Fields:
         """Return the state of a node in the latest view (node/removal.py).
+
+        Called only when a run is known.
+        """
+
+    def view_rank(self) -> tuple[int, int]:
+        """Return this node's place among the members of the latest view, and their number.
 
         Called only when a run is known.
         """
@@ -137,7 +144,12 @@ class ControlServer:
             raise TrainerError("a datagram or its descriptors are larger than a request may be")
         match parse_request(datagram.data):
             case (
-                StatusRequest() | CompressionRequest() | DigestRequest() | RemoveRequest() | MemberRequest()
+                StatusRequest()
+                | CompressionRequest()
+                | DigestRequest()
+                | RemoveRequest()
+                | MemberRequest()
+                | ViewRankRequest()
             ) as question:
                 self._listener.send(connection, pack_answer(self._ask(question)))
             case ReplicaRequest():
@@ -158,7 +170,13 @@ class ControlServer:
                 self._serve_trainer(connection, request, datagram.descriptors)
 
     def _ask(
-        self, question: StatusRequest | CompressionRequest | DigestRequest | RemoveRequest | MemberRequest
+        self,
+        question: StatusRequest
+        | CompressionRequest
+        | DigestRequest
+        | RemoveRequest
+        | MemberRequest
+        | ViewRankRequest,
     ) -> Fields:
         """Return the host's answer; a question about the run only when a run is known."""
         if not isinstance(question, StatusRequest | CompressionRequest):
@@ -174,6 +192,9 @@ class ControlServer:
                 return {"id": f"{self._host.remove(node, forbid=forbid):016x}"}
             case MemberRequest(id=node):
                 return {"member": self._host.member(int(node, 16))}
+            case ViewRankRequest():
+                rank, world_size = self._host.view_rank()
+                return {"rank": rank, "world_size": world_size}
 
     def _serve_trainer(
         self,

@@ -210,6 +210,13 @@ class NodeControl:
         replica = self._known_run().replica
         return standing_of(node, replica.view, replica.names)
 
+    def view_rank(self) -> tuple[int, int]:
+        replica = self._known_run().replica
+        members, me = list(replica.view.incarnations), replica.me.node
+        # Before the run has begun there are none; an evicted node comes after all, where it may return to.
+        members += [me] * (me not in members)
+        return sorted(members).index(me), len(members)
+
     def compression(self) -> Fields:
         found = self._node.compression.describe()
         return {} if found is None else found.model_dump()

@@ -207,6 +207,17 @@ class ModelLink:
         """
         return self._link.world_size
 
+    def view_rank(self) -> tuple[int, int]:
+        """Return this node's place among the members of the run at this moment, and their number.
+
+        Returns:
+            The rank and the world size, for runs whose nodes come and go; see `Link.view_rank`.
+
+        Raises:
+            TrainerError: the link is closed.
+        """
+        return self._link.view_rank()
+
     @property
     def steps(self) -> int:
         """The number of steps that all trainers of this node have made so far.

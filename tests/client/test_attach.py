@@ -66,6 +66,15 @@ def test_a_node_that_does_not_know_its_share_says_who_can_tell_it(daemon: Daemon
         link.rank  # noqa: B018
 
 
+def test_the_place_among_the_members_is_asked_for_whenever_it_is_wanted(daemon: Daemon, link: Link) -> None:
+    assert link.view_rank() == (0, 1)
+    daemon.host.view_rank_value = (2, 5)
+    assert link.view_rank() == (2, 5)
+    link.close()
+    with pytest.raises(TrainerError, match="closed"):
+        link.view_rank()
+
+
 def test_a_later_trainer_needs_no_weights(daemon: Daemon) -> None:
     with pytest.raises(TrainerError, match="knows no run yet: attach a trainer with initial weights first"):
         attach(control=daemon.path)

@@ -115,6 +115,7 @@ class NumpyHost:
         self.alarms: list[str] = []
         self.steps: dict[int, int] = {}
         self.rank_value: tuple[int, int] | None = (1, 4)
+        self.view_rank_value = (0, 1)
         self.status_value: dict[str, Any] = {"node": f"node-{node}"}
         self.finish_requests = 0
         self.turns = 0  # of the loop in which something was taken
@@ -147,6 +148,9 @@ class NumpyHost:
 
     def member(self, node: int) -> dict[str, Any]:
         return standing_of(node, self.view, {7: "node-7"}).model_dump()
+
+    def view_rank(self) -> tuple[int, int]:
+        return self.view_rank_value
 
     def rank(self) -> tuple[int, int] | None:
         return self.rank_value
