@@ -96,6 +96,7 @@ sim: $(VENV)/.test
 	$(BIN)/python -m tests.sim --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --ring --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --owners --seeds $(or $(SEEDS),0:10000) --processes 0
+	$(BIN)/python -m tests.sim --closure --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --liar --seeds $(or $(SEEDS),0:10000) --processes 0
 
 # MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.

@@ -22,6 +22,7 @@ PAGES = {  # in the repository: on the site
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "explanation/security.md",
     "p2psgd/recipes/README.md": "reference/recipes.md",
+    "p2psgd/wire/EVALUATIONS.md": "reference/wire/EVALUATIONS.md",
     "p2psgd/wire/OWNERS.md": "reference/wire/OWNERS.md",
     "p2psgd/wire/RINGS.md": "reference/wire/RINGS.md",
     "p2psgd/wire/SPEC.md": "reference/wire/SPEC.md",

@@ -68,7 +68,8 @@ def attach(
             "stall".
         mode: "async": no node waits for another. "owners": nor there; each node adds up the changes of one
             range of the weights and sends the sums to all, so that what a node sends hardly grows with their
-            number. "ring": all nodes train in lock-step rounds. Default: "async".
+            number. "ring": all nodes train in lock-step rounds. "closure": nodes train nothing by themselves;
+            they evaluate loss and gradient over all data together, with `Link.evaluate`. Default: "async".
         rounds: True to train in rounds in mode "owners": each node gives one change to each round, with
             `send` or `skip`, and `receive` waits until those of all are in the weights. Default: False.
         payload: What goes around the ring. "sparse": coded updates, as in "async". "dense": the float32

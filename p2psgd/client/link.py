@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import ValidationError
 
 from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
@@ -27,6 +27,7 @@ from p2psgd.client.buckets import Given
 from p2psgd.client.checkpoint import Keeping, MakeState
 from p2psgd.client.compute import Group, HostCompute, MakeCompute, ResidualPass
 from p2psgd.client.dense import DenseRounds
+from p2psgd.client.evaluate import Evaluations, LossAndGradient
 from p2psgd.client.shard_counts import ShardCounts, pack_unsigned
 from p2psgd.client.ternary import TernaryPass
 from p2psgd.client.verify import ask_digest, check_copy, is_right
@@ -68,6 +69,7 @@ from p2psgd.wire.rule import RATE_MAX
 DETACH_TIMEOUT_S = 10.0
 SENDS_AHEAD = 2  # of the daemon, in mode `owners`: others see what is contributed later than elsewhere
 _NO_RATE = "in this run delta is a change, learning rate included; owners take one with a rule but 'sum'"
+_EVALUATES = "there is nothing to send or receive in mode 'closure': call evaluate"
 FIRST_STATE_STEPS = 10  # then the script's state is given unasked for the first time
 
 
@@ -102,13 +104,13 @@ class Link:
         try:
             answer = check_answer(AttachAnswer, fields)
             self.mode = parse_mode(answer.mode)
-            own = 9 if self.mode.dense else 7
+            own = 9 if self.mode.dense or self.mode.closure else 7
             if not own <= len(descriptors) <= own + 1:
                 raise TrainerError(
                     f"the daemon handed over {len(descriptors)} descriptors instead of {own} or {own + 1}"
                 )
             replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
-            memories += descriptors[7:own]
+            memories += descriptors[7:own] if self.mode.dense else []
             script = descriptors[own:]
             self.restored = read_state(script[0]) if script else None
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
@@ -125,6 +127,11 @@ class Link:
         self.own_daemon: OwnDaemon | None = None  # of a script that trains alone; ends with this link
         self._early = 0  # updates of peers that a send has applied already
         self._exact = True  # not while weights are being changed or published, nor after an interruption then
+        self._evaluations = (
+            Evaluations(client, answer.tensors, descriptors[7:own], self._keeping)
+            if self.mode.closure
+            else None
+        )
         self._waiting = Waiting(client, self._memory, self._keeping)
         self._dense: DenseRounds | None = None
         if self.mode.dense:
@@ -150,8 +157,7 @@ class Link:
         self._sees_own = not (self.mode.owners and (self.mode.rounds or self._takes_rate))
         self._update_indices_max = codec.indices_max(answer.coordinates)
         self.sent: Mapping[str, int] = dict.fromkeys((name for name, _ in answer.tensors), 0)
-        self.node = answer.node
-        self.node_id = answer.node_id
+        self.node, self.node_id = answer.node, answer.node_id
         self._coordinates = answer.coordinates
         self.residual_age = answer.residual_age
         self._rank = answer.rank
@@ -257,6 +263,54 @@ class Link:
         pack_state(make_state())
         self._keeping.make_state = make_state
 
+    def evaluate(
+        self, function: LossAndGradient, point: ArrayLike, data: Any, *, portions: int | None = None
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Evaluate loss and gradient over all data of a run in mode "closure", with all other members.
+
+        The data is cut into portions, which members share out as fast as each is; all of them get the same
+        sums, to the bit, even if some are slow or die. All members must call this with the same point and
+        with data of the same length, as scripts do that run the same optimizer from the same start. One that
+        joins late, or is started again, gets the evaluations that it has missed at once, from the first on.
+
+        Args:
+            function: Called with the point, flat and read-only, and the data of one portion. Returns the sum
+                of the loss over these samples, a number, and its gradient, floats (P,). It must give the
+                same numbers for the same samples.
+            point: The weights at which to evaluate, float32 or float64, P numbers in any shape.
+            data: An array or another sequence that slices, whose first axis is that of the samples; a tuple
+                of these; or the number of samples: then the function gets a `range` of them.
+            portions: The number of portions, 1 to 4,096, the same on all members: several for each member,
+                each a second of work or so. Default: 64, or one for each sample if there are fewer.
+
+        Returns:
+            The loss and the gradient, float64 (P,): the sums over all samples. A portion's numbers
+            are rounded to 36 bits or more below the largest of their tensor.
+
+        Raises:
+            TrainerError: the run is in another mode; another point than the other members'; a portion that
+                no member can compute, such as one whose data cannot be read, or whose gradient is not finite
+                or has another shape; a function that is not deterministic; the daemon is gone or asks for the
+                end.
+
+        Example:
+            ```python
+            def loss_and_gradient(x, rows):
+                residual = rows[:, :-1] @ x - rows[:, -1]
+                return 0.5 * residual @ residual, rows[:, :-1].T @ residual
+
+            with p2psgd.attach(np.zeros(10, np.float32), mode="closure") as link:
+                value, gradient = link.evaluate(loss_and_gradient, np.zeros(10), rows)
+            ```
+        """
+        self._check_open()
+        self._client.check_daemon()
+        if self._evaluations is None:
+            raise TrainerError("evaluate is for a run in mode 'closure': attach(..., mode='closure')")
+        result = self._evaluations.run(function, point, data, portions, stopping=lambda: self.stopping)
+        self._memory.publish([], None, steps=1)
+        return result
+
     def receive(self) -> int:
         """Apply the peers' updates that have arrived since the last call.
 
@@ -272,6 +326,8 @@ class Link:
         """
         self._check_open()
         self._client.check_daemon()
+        if self._evaluations is not None:
+            raise TrainerError(_EVALUATES)
         if self._memory.state_wanted:
             self._keeping.give_if_asked()
         elif self._memory.steps - self._begun >= FIRST_STATE_STEPS:
@@ -331,6 +387,8 @@ class Link:
         """
         self._check_open()
         self._client.check_daemon()
+        if self._evaluations is not None:
+            raise TrainerError(_EVALUATES)
         check_steps("steps", steps)
         if self._takes_rate or rate is not None:
             self._check_rate(rate)
@@ -836,6 +894,8 @@ class Link:
         kept: list[int] = []
         try:
             self._compute.close()
+            if self._evaluations is not None:
+                self._evaluations.close()
             kept += self._keeping.pack()
         finally:
             with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell

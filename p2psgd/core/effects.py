@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from p2psgd.core.frontier import Origin
 from p2psgd.core.update_log import Tail
 from p2psgd.core.view import Votes
+from p2psgd.wire.evaluation import EvaluationAnswered
 from p2psgd.wire.messages import FrontierRow
 from p2psgd.wire.reject import RejectCode
 
@@ -118,6 +119,13 @@ class RejectContribution:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerEvaluation:
+    """Give the trainer this answer, which it waits for."""
+
+    answer: EvaluationAnswered
+
+
+@dataclass(frozen=True, slots=True)
 class Yield:
     """Say Resumed in the next turn of the loop: sliced work goes on."""
 
@@ -166,6 +174,7 @@ RareEffect = (
     | Reload
     | OpenRound
     | RejectContribution
+    | AnswerEvaluation
     | Yield
     | WriteCheckpoint
     | ReadCheckpoint

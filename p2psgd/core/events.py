@@ -10,11 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.core.frontier import Origin
+from p2psgd.wire.evaluation import EvaluationAsked
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import (
     Accept,
     Accepted,
     ConfirmedRow,
+    EvaluationFetch,
+    EvaluationLease,
+    EvaluationReport,
+    EvaluationResult,
+    EvaluationTable,
     Fetch,
     FrontierRow,
     Goodbye,
@@ -87,6 +93,13 @@ class RuleStateBody:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationNumbers:
+    """The body of an EVALUATION_NUMBERS frame, unchecked."""
+
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
 class PeerStatus:
     """STATUS: what a peer has applied, and which nodes it receives from; not `whole`: what has changed."""
 
@@ -148,6 +161,7 @@ class RingChunk:
 Vote = Prepare | Promise | Accept | Accepted | ViewNews
 RoundMessage = RingUpdate | RingBucket | RingChunk
 RingMessage = RingBegin | RoundMessage
+EvaluationMessage = EvaluationReport | EvaluationLease | EvaluationTable | EvaluationResult | EvaluationFetch
 PeerMessage = (
     UpdateBody
     | ContributionBody
@@ -164,6 +178,8 @@ PeerMessage = (
     | SnapshotTail
     | SnapshotEnd
     | RingMessage
+    | EvaluationMessage
+    | EvaluationNumbers
 )
 
 
@@ -189,6 +205,7 @@ _BODIES: Final[Mapping[FrameType, Callable[[bytes | bytearray], PeerMessage]]] =
     FrameType.SNAPSHOT_CHUNK: SnapshotChunk,
     FrameType.SNAPSHOT_TAIL: SnapshotTail,
     FrameType.RING_UPDATE: RingUpdate,
+    FrameType.EVALUATION_NUMBERS: EvaluationNumbers,
 }
 
 
@@ -222,6 +239,11 @@ def _open_tables(message: Message) -> PeerMessage | None:
             | SnapshotRequest()
             | SnapshotEnd()
             | RingBucket()
+            | EvaluationReport()
+            | EvaluationLease()
+            | EvaluationTable()
+            | EvaluationResult()
+            | EvaluationFetch()
         ):
             return message
         case _:
@@ -264,8 +286,8 @@ class FrameReceived:
 
 @dataclass(frozen=True, slots=True)
 class TrainerChanged:
-    """The node has, or has not, a trainer that takes part in rounds from now on (ring mode). A contribution
-    that it has not given whole by then is void.
+    """The node has, or has not, a trainer that takes part in rounds from now on, or in evaluations. A
+    contribution that it has not given whole by then is void.
     """
 
     active: bool
@@ -344,7 +366,7 @@ class NodeStopping:
 
 
 LinkEvent = LinkDrained | FrameReceived
-TrainerEvent = OwnUpdateMade | TrainerChanged | ContributionMade | BucketContributed
+TrainerEvent = OwnUpdateMade | TrainerChanged | ContributionMade | BucketContributed | EvaluationAsked
 DiskEvent = CheckpointDue | CheckpointWritten | CheckpointRead | VotesSaved
 OperatorEvent = RemovalRequested | BootstrapExpectChanged | ScrubRequested | HandOver | NodeStopping
 Event = LinkOpened | LinkClosed | LinkEvent | TrainerEvent | DiskEvent | OperatorEvent | Resumed | TimePassed

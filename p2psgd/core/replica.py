@@ -5,7 +5,7 @@ the log and the cursors. No sockets, no clock of its own, no randomness: the dae
 same code. What it knows and does is in files of their own: state (weights, frontier, log), receive, send
 (what peers are given, and which peer to ask), membership (agreed views), view_change (what they mean), acks,
 readiness (READY), snapshot, scrub (and copies), quarantine, retention and eviction (trimming), checkpoint,
-and in ring mode ring.
+in ring mode ring, and in mode closure closure.
 
 More than 700 lines, since it is the one list of what can happen, and of the part that each event goes to.
 """
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from p2psgd.core.acks import Acknowledgements
 from p2psgd.core.checkpoint import Checkpoints
+from p2psgd.core.closure.closure import Closure
+from p2psgd.core.closure.sums import ClosureMemory, make_memory
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Drop, Effect
 from p2psgd.core.events import (
@@ -30,6 +32,7 @@ from p2psgd.core.events import (
     CheckpointWritten,
     ContributionBody,
     DiskEvent,
+    EvaluationNumbers,
     Event,
     FrameReceived,
     HandOver,
@@ -95,10 +98,16 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.update_log import FrameStore, UpdateLog
 from p2psgd.core.view import NO_VOTES, View, Votes
 from p2psgd.core.view_change import ViewChange
+from p2psgd.wire.evaluation import EvaluationAsked
 from p2psgd.wire.frames import FrameType, link_limits
 from p2psgd.wire.messages import (
     Accept,
     Accepted,
+    EvaluationFetch,
+    EvaluationLease,
+    EvaluationReport,
+    EvaluationResult,
+    EvaluationTable,
     Fetch,
     Goodbye,
     Prepare,
@@ -137,12 +146,14 @@ class Replica:
         store_budget_bytes: int = 0,
         credit_bytes: int = CREDIT_BYTES,
         dense: DenseMemory | None = None,
+        memory: ClosureMemory | None = None,
         names: Mapping[int, str] = NO_NAMES,
     ) -> None:
         """Take over `coordinates` int32 (P,), the run's initial ones, or those of `restored`, which then has
         precedence; nobody else may write them from now on. `bootstrap_expect`: nodes that bootstrap the run,
         this one included. `credit_bytes`: what may be on its way through one link. `dense`: the memory of a
-        dense ring that a trainer shares; None: of its own. `names`: of nodes, as far as they are known.
+        dense ring that a trainer shares, `memory`: that of mode `closure`; None: of its own. `names`: of
+        nodes, as far as they are known.
         """
         mode = parse_mode(spec.mode)
         timing = timing or Timing()
@@ -185,6 +196,7 @@ class Replica:
         self._compose_view_change()
         self.ring = self._make_ring(mode, dense, now) if mode.ring else None
         self.owners = self._make_owners(mode, restored, now) if mode.owners else None
+        self.closure = self._make_closure(memory) if mode.closure else None
         self.rounds = self.ring or (self.owners if mode.rounds else None)  # None: no node waits for others
 
     def _compose_cluster(
@@ -340,6 +352,9 @@ class Replica:
         self.status_sender.covered_steps = owners.covered_steps
         return owners
 
+    def _make_closure(self, memory: ClosureMemory | None) -> Closure:
+        return Closure(self.cluster, self.spec, memory or make_memory(self.spec.weights), out=self.out)
+
     # -- what others look at
 
     @property
@@ -451,7 +466,13 @@ class Replica:
                 peer = self.peers.get(event.peer)
                 if peer is not None:
                     self._go_on_with(peer, now)
-            case OwnUpdateMade() | TrainerChanged() | ContributionMade() | BucketContributed():
+            case (
+                OwnUpdateMade()
+                | TrainerChanged()
+                | ContributionMade()
+                | BucketContributed()
+                | EvaluationAsked()
+            ):
                 self._hear_trainer(event, now)
             case LinkOpened():
                 self._open_link(event, now)
@@ -534,6 +555,19 @@ class Replica:
                 if self.ring is None:
                     raise PeerError(RejectCode.RING, "a frame of a ring came in a run that has none")
                 self.ring.on_message(peer, message, now)
+            case (
+                EvaluationReport()
+                | EvaluationLease()
+                | EvaluationTable()
+                | EvaluationResult()
+                | EvaluationFetch()
+                | EvaluationNumbers()
+            ):
+                if self.closure is None:
+                    raise PeerError(
+                        RejectCode.EVALUATION, "a frame of an evaluation came in a run that makes none"
+                    )
+                self.closure.on_message(peer, message, now)
             case _:
                 assert_never(message)
 
@@ -549,11 +583,22 @@ class Replica:
                 self._congestion.made(event.steps, self.frontier.sequence(self.me))
                 self._push_all(now)
             return
+        if self.closure is not None:
+            self._hear_closure(self.closure, event, now)
+            return
         assert self.rounds is not None, event
+        assert not isinstance(event, EvaluationAsked), "an evaluation was asked for in a run that makes none"
         if isinstance(event, TrainerChanged):
             self.rounds.change_trainer(event.active, now)
         else:
             self.rounds.share(event, now)
+
+    def _hear_closure(self, closure: Closure, event: TrainerEvent, now: float) -> None:
+        if isinstance(event, TrainerChanged):
+            closure.change_trainer(event.active, now)
+        else:
+            assert isinstance(event, EvaluationAsked), event
+            closure.ask(event, now)
 
     # -- the disk, and people
 
@@ -598,6 +643,8 @@ class Replica:
         self.status_sender.send(peer, now)
         if self.owners is not None:
             self.owners.link(peer, now)
+        if self.closure is not None:
+            self.closure.link(peer, now)
 
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.cluster.peers.pop(origin, None)
@@ -612,6 +659,8 @@ class Replica:
         self.fetch.forget(peer, now)
         if self.ring is not None:
             self.ring.unlink(peer.origin, now)
+        if self.closure is not None:
+            self.closure.unlink(peer.origin)
         self.log_sender.follow_all(self.peers.values(), now)
 
     def _bar(self, now: float) -> None:
@@ -732,3 +781,5 @@ class Replica:
         self.acks.keep({*self.membership.view.members, *self.peers})
         if self.owners is not None:
             self.owners.tick(now)
+        if self.closure is not None:
+            self.closure.tick(now)

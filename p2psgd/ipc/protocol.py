@@ -25,8 +25,11 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import QUANTUM_LOG2_MIN, RunProposal
 from p2psgd.ipc.tensor_table import RANK_MAX, TENSORS_MAX, pack_tensors, parse_tensors
 from p2psgd.wire import codec
-from p2psgd.wire.messages import Fields, unpack_map
+from p2psgd.wire.evaluation import EvaluationAsked, parse_exponents, parse_leases
+from p2psgd.wire.fixed_point import GROUPS_MAX, PORTIONS_MAX
+from p2psgd.wire.messages import HELD_MAX, Fields, unpack_map
 from p2psgd.wire.mode import parse_mode
+from p2psgd.wire.reject import PeerError
 
 # ----------------------------------------------------------------------------
 # What may come in over the control socket: one MessagePack map a datagram, read strictly.
@@ -35,7 +38,7 @@ from p2psgd.wire.mode import parse_mode
 # anything is built. Whatever is wrong becomes one TrainerError whose sentence is the answer.
 
 
-VERSION = 12  # of the control protocol and of the memory's layout
+VERSION = 13  # of the control protocol and of the memory's layout
 REQUEST_BYTES_MAX = 128 * 1024
 ARRAY_MAX = 8192  # elements in one: a status has 1,024 peers, a script's state 4,096 arrays
 COUNT_MAX = 2**63 - 1  # what every reader of the status can hold
@@ -172,6 +175,38 @@ class ReportRequest(Strict):
     daemon_sending_s: Figure = 0.0
 
 
+class EvaluateRequest(Strict):
+    """Asks for an evaluation, or for what comes next of it (wire.evaluation.EvaluationAsked).
+
+    `added` is packed, u16 each; `computed` is -1 for none.
+    """
+
+    op: Literal["evaluate"] = "evaluate"
+    evaluation: Annotated[int, Field(ge=1, le=COUNT_MAX)]
+    digest: Annotated[int, Field(ge=0, le=2**64 - 1)]
+    portions: Annotated[int, Field(ge=1, le=PORTIONS_MAX)]
+    sum: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+    added: Annotated[bytes, Field(max_length=2 * HELD_MAX)] = b""
+    computed: Annotated[int, Field(ge=-1, lt=PORTIONS_MAX)] = -1
+    checksum: Annotated[int, Field(ge=0, le=2**64 - 1)] = 0
+    exponents: Annotated[bytes, Field(max_length=2 * GROUPS_MAX)] = b""
+    failed: Annotated[str, Field(max_length=1000)] = ""
+
+    def asked(self, groups: int) -> EvaluationAsked:
+        """Return what it asks in a run of `groups` groups; TrainerError if that cannot be."""
+        try:
+            added = parse_leases(self.added, self.portions)
+            if self.computed >= self.portions:
+                raise TrainerError(f"portion {self.computed} of {self.portions}")
+            if self.computed >= 0 and not self.failed:
+                parse_exponents(self.exponents, groups)
+        except PeerError as error:
+            raise TrainerError(f"malformed request: {error}") from None
+        computed = None if self.computed < 0 else self.computed
+        fields = (self.evaluation, self.digest, self.portions, self.sum, added, computed, self.checksum)
+        return EvaluationAsked(*fields, self.exponents, self.failed)
+
+
 class ProposedRun(Strict):
     """The run that a trainer proposes; its initial coordinates come in a memfd."""
 
@@ -223,6 +258,7 @@ Request = (
     | StateRequest
     | DetachRequest
     | ReportRequest
+    | EvaluateRequest
     | AttachRequest
 )
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
@@ -335,7 +371,8 @@ class AttachAnswer(Strict):
     """Carries everything that a trainer must know.
 
     With it come [replica, residual, inbox, outbox, counters, wake_trainer, wake_daemon], in a dense ring
-    [contributions, sums], and at last the state that the script kept (script_state.py) if there is one.
+    [contributions, sums], in mode `closure` [parts, totals], and at last the state that the script kept
+    (script_state.py) if there is one.
     """
 
     generation: Annotated[int, Field(ge=1, le=2**32 - 1)]
@@ -357,6 +394,20 @@ class AttachAnswer(Strict):
     def coordinates(self) -> int:
         """Return C: how many coordinates a replica has, weights and shard counts together."""
         return self.weights + codec.COUNTS_PER_SHARD * self.shards
+
+
+class EvaluateAnswer(Strict):
+    """The answer to EvaluateRequest (wire.evaluation.EvaluationAnswered); -1 stands for no portion."""
+
+    evaluation: Count
+    sum: Count
+    limits: bytes
+    add: tuple[Count, ...]
+    drop: tuple[Count, ...]
+    compute: int
+    prefetch: int
+    done: bool
+    error: str
 
 
 class WaitAnswer(Strict):

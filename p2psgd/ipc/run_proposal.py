@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.wire import codec
-from p2psgd.wire.mode import ASYNC, PAYLOADS, TERNARY, Mode, parse_mode, with_rule
+from p2psgd.wire.mode import ASYNC, CLOSURE, PAYLOADS, TERNARY, Mode, parse_mode, with_rule
 from p2psgd.wire.rule import parse_rule
 
 QUANTUM_LOG2_MIN = -30
@@ -78,7 +78,11 @@ def propose(
         raise TrainerError(str(error)) from None
     if parsed != ASYNC and shards:
         why = (
-            "in a ring all nodes wait for each other's data" if parsed.ring else "owners add up weights alone"
+            "in a ring all nodes wait for each other's data"
+            if parsed.ring
+            else "evaluations deal portions of their own"
+            if parsed.closure
+            else "owners add up weights alone"
         )
         raise TrainerError(
             f"shards are dealt out in async mode only, for {why}: "
@@ -120,12 +124,15 @@ def choose_mode(mode: object, payload: object, rule: object = None, rounds: obje
     """Return the mode that a script asks for in these words; TrainerError with those that there are."""
     if rule is not None and mode != "owners":
         raise TrainerError(f"rule={rule!r:.100} is for owners: give mode='owners' as well, or leave it out")
-    if mode not in ("async", "owners", "ring"):
-        raise TrainerError(f"mode {mode!r:.100} is refused: the modes are 'async', 'owners' and 'ring'")
+    if mode not in ("async", "owners", "ring", "closure"):
+        raise TrainerError(
+            f"mode {mode!r:.100} is refused: the modes are 'async', 'owners', 'ring' and 'closure'"
+        )
     if type(rounds) is not bool:
         raise TrainerError(f"rounds {rounds!r:.100} is refused: give True or False")
     if rounds and mode != "owners":
-        why = "a ring has rounds in any case" if mode == "ring" else "in async mode no node waits for another"
+        alone = f"in mode {mode!r} no node waits for another"
+        why = "a ring has rounds in any case" if mode == "ring" else alone
         raise TrainerError(f"rounds=True is for mode='owners': {why}, so leave it out")
     if payload == TERNARY and not rounds:
         words = f"payload={payload!r} is for owners in rounds"
@@ -134,6 +141,8 @@ def choose_mode(mode: object, payload: object, rule: object = None, rounds: obje
         if payload not in (None, TERNARY):
             words = f"payload={payload!r:.100} is for a ring"
             raise TrainerError(f"{words}: give mode='ring' as well, or leave it out")
+        if mode == "closure":
+            return CLOSURE
         try:
             owners = Mode(str(payload or ""), owners=mode == "owners", rounds=rounds)
             return with_rule(owners, parse_rule(str(rule or "sum")))

@@ -1,4 +1,4 @@
-"""Sealed memory segments that daemon and trainer share, and those of a dense ring."""
+"""Sealed memory segments that daemon and trainer share, and those of a dense ring and of evaluations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import enum
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -164,3 +165,37 @@ class DenseSegments:
         """Close the descriptors; the maps go with their arrays."""
         close_descriptors(self.descriptors)
         self.descriptors = []
+
+
+# ----------------------------------------------------------------------------
+# The memory of mode `closure` (core's ClosureMemory): the sum of the trainer's portions, and that of all.
+
+
+class ClosureSegments:
+    """`parts` and `totals` int64 (P + 1,), as the daemon sees them; `descriptors` of both."""
+
+    def __init__(self, weights: int) -> None:
+        self.descriptors: list[int] = []
+        try:
+            for name in ("parts", "totals"):
+                self.descriptors.append(create_segment(f"p2psgd-{name}", 8 * (weights + 1)))
+            parts, totals = self.descriptors
+            self.parts = map_segment(parts, np.int64, weights + 1, Access.READ)
+            self.totals = map_segment(totals, np.int64, weights + 1, Access.WRITE)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the descriptors; the maps go with their arrays."""
+        close_descriptors(self.descriptors)
+        self.descriptors = []
+
+
+def map_closure(weights: int, descriptors: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Map `parts`, to be written, and `totals`, as a trainer sees them."""
+    parts, totals = descriptors
+    return (
+        map_segment(parts, np.int64, weights + 1, Access.WRITE),
+        map_segment(totals, np.int64, weights + 1, Access.READ),
+    )

@@ -19,6 +19,7 @@ from p2psgd.ipc.protocol import (
     Datagram,
     DetachRequest,
     DigestRequest,
+    EvaluateRequest,
     FinishRequest,
     MemberRequest,
     ReloadRequest,
@@ -161,7 +162,12 @@ class ControlServer:
             case AttachRequest() as request:
                 self._attach(connection, request, datagram.descriptors)
             case (
-                ReloadRequest() | CompareRequest() | StateRequest() | ReportRequest() | DetachRequest()
+                ReloadRequest()
+                | CompareRequest()
+                | StateRequest()
+                | ReportRequest()
+                | EvaluateRequest()
+                | DetachRequest()
             ) as request:
                 if self.session.attachment is None or connection is not self.session.connection:
                     raise TrainerError(
@@ -199,7 +205,12 @@ class ControlServer:
     def _serve_trainer(
         self,
         connection: Connection,
-        request: ReloadRequest | CompareRequest | StateRequest | ReportRequest | DetachRequest,
+        request: ReloadRequest
+        | CompareRequest
+        | StateRequest
+        | ReportRequest
+        | EvaluateRequest
+        | DetachRequest,
         descriptors: list[int],
     ) -> None:
         """Answer the attached trainer; one that had to be refused meanwhile has got its last words."""
@@ -215,6 +226,8 @@ class ControlServer:
                     self._listener.send(connection, pack_answer({}))
             case ReportRequest():
                 self.session.report(request)
+            case EvaluateRequest():
+                self.session.evaluate(request)
             case DetachRequest():
                 self.session.detach(request, descriptors)
 

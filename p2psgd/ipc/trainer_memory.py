@@ -36,6 +36,7 @@ from p2psgd.ipc.ring_buffer import (
 )
 from p2psgd.ipc.segments import Access, create_segment, map_segment
 from p2psgd.wire import codec
+from p2psgd.wire.evaluation import EvaluationAsked
 from p2psgd.wire.frames import UPDATE_HEADER_BYTES
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.reject import PeerError
@@ -62,8 +63,8 @@ from p2psgd.wire.update import OwnUpdateMade
 STEPS_LEAP_MAX: Final = 2**32  # between two entries; a liar needs many to use up STEPS_MAX
 
 
-# What a trainer gives, copied out of shared memory and checked.
-Given = OwnUpdateMade | ContributionMade | BucketContributed
+# What a trainer gives, copied out of shared memory, or out of a request, and checked.
+Given = OwnUpdateMade | ContributionMade | BucketContributed | EvaluationAsked
 
 
 class Entries(Protocol):

@@ -6,6 +6,7 @@ More than 700 lines: everything that changes the state of a session stands besid
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import os
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.protocol import (
     ERROR_CHARACTERS_MAX,
     DetachRequest,
+    EvaluateRequest,
     ReloadRequest,
     ReportRequest,
     StateRequest,
@@ -33,9 +35,11 @@ from p2psgd.ipc.residual_segment import ResidualSegment, describe_unfinite
 from p2psgd.ipc.ring_buffer import entry_bytes
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.script_state import KeptScript, ScriptState
-from p2psgd.ipc.segments import DenseSegments, sealed_copy
+from p2psgd.ipc.segments import ClosureSegments, DenseSegments, sealed_copy
 from p2psgd.ipc.tensor_table import pack_tensors
 from p2psgd.ipc.trainer_memory import Attachment, Given
+from p2psgd.wire.evaluation import EvaluationAnswered
+from p2psgd.wire.fixed_point import count_groups
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import ASYNC, parse_mode
 
@@ -170,7 +174,8 @@ class TrainerSession(Lifecycle[SessionState]):
     `inbox_bytes` and `outbox_bytes` are powers of two that hold at least one of the longest entries; None:
     the usual size. While `outbox_closed` is true nothing is taken from a trainer but by `drain`. Before the
     first one attaches are set: `handle`, which gets each update of the own trainer, to be applied and sent,
-    and each part of what it gives to a round; in a dense ring `dense`, the memory that all trainers get.
+    and each part of what it gives to a round; in a dense ring `dense`, and in mode `closure` `closure`, the
+    memory that all trainers get.
     """
 
     def __init__(
@@ -188,6 +193,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self.outbox_closed = False
         self.handle: Callable[[Given], object] = _refuse_early
         self.dense: DenseSegments | None = None
+        self.closure: ClosureSegments | None = None
         self.script = KeptScript()
         self._host = host
         self._listener = listener
@@ -205,6 +211,7 @@ class TrainerSession(Lifecycle[SessionState]):
         self._stopping = False  # the trainer was asked to stop, and none has finished since
         self._finished = False  # the last one that left
         self._state_wanted = False
+        self._evaluating = False  # the trainer waits for an answer
         # Of the replica, as the trainer got it last: when it attached, reloaded, or was given its last round.
         self._digest_given = 0
         self._said, self._silent_until = "", 0.0  # to the trainer that waits
@@ -224,7 +231,7 @@ class TrainerSession(Lifecycle[SessionState]):
             self._leave(finished=False, words="was cut off: its daemon has stopped", farewell=farewell)
         self.connection = None
         self.move(SessionState.CLOSED)
-        for held in (self._residual, self.dense, self.script):
+        for held in (self._residual, self.dense, self.closure, self.script):
             if held is not None:
                 held.close()
 
@@ -395,8 +402,9 @@ class TrainerSession(Lifecycle[SessionState]):
             stopping=self._stopping,
         )
         try:
-            dense = [] if self.dense is None else self.dense.descriptors
-            descriptors = [residual, *attachment.descriptors, *dense, *self.script.descriptors]
+            shared = self.dense or self.closure
+            sums = [] if shared is None else shared.descriptors
+            descriptors = [residual, *attachment.descriptors, *sums, *self.script.descriptors]
             assert self.connection is not None
             if not self.send_weights(self.connection, self._describe(run, self._residual), descriptors):
                 raise TrainerError("the trainer has closed its connection while it was being attached")
@@ -571,6 +579,29 @@ class TrainerSession(Lifecycle[SessionState]):
             farewell = pack_refusal(words, contribution=True)
             self._let_go(finished=False, words=f"gave what does not fit: {words}", farewell=farewell)
 
+    # -- evaluations
+
+    def evaluate(self, request: EvaluateRequest) -> None:
+        """Pass on what the trainer asks of an evaluation; it waits for `answer_evaluation`."""
+        run = self._host.run()
+        if run is None or not self._mode.closure:
+            raise TrainerError("evaluate is for a run in mode 'closure'")
+        asked = request.asked(count_groups(len(run.tensors)))
+        self._evaluating = True
+        self.handle(asked)
+
+    def answer_evaluation(self, answer: EvaluationAnswered) -> None:
+        """Send the trainer what it waits for."""
+        if self.attachment is None or self.connection is None or not self._evaluating:
+            return
+        self._evaluating = False
+        fields = {
+            **dataclasses.asdict(answer),
+            "compute": -1 if answer.compute is None else answer.compute,
+            "prefetch": -1 if answer.prefetch is None else answer.prefetch,
+        }
+        self._listener.send(self.connection, pack_answer(fields))
+
     # -- the replica as a whole
 
     def replica_replaced(self) -> None:
@@ -734,6 +765,7 @@ class TrainerSession(Lifecycle[SessionState]):
             self._pidfd = -1
         self.move(SessionState.DETACHED)
         self._take_back(attachment)
+        self._evaluating = False
         self._finished = finished
         self._stopping = self._stopping and not finished
         self._reported.end()

@@ -34,6 +34,7 @@ from p2psgd.observe.status import EventsStatus, HttpStatus, NodeState, NodeStatu
 from p2psgd.storage.event_log import NodeLog
 from p2psgd.storage.files import giving_up
 from p2psgd.storage.identity import Identity
+from p2psgd.wire.evaluation import EvaluationAsked
 from p2psgd.wire.messages import Fields
 from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
@@ -164,7 +165,7 @@ class NodeControl:
                 case ContributionMade(updates=updates):
                     for update in updates:
                         count(update)
-                case BucketContributed():
+                case BucketContributed() | EvaluationAsked():
                     pass
         run.outbox_taken()
 
@@ -261,6 +262,8 @@ def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:
     if mode.owners:
         rounds = " --rounds" * mode.rounds + f" --payload {mode.payload}" * mode.ternary
         options = f"--mode owners{rounds} --rule '{mode.rule.word}'"
+    if mode.closure:
+        options = "mode='closure'"
     words = f" and {options}" if modes else ""
     return (
         f"this node takes part in run {this}, this trainer is for run {other}: start it with the recipe of "

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from p2psgd.base.errors import ExitCode, UsageError, cannot
 from p2psgd.base.formatting import counted
+from p2psgd.core.closure.sums import ClosureMemory
 from p2psgd.core.effects import Effect
 from p2psgd.core.events import (
     BootstrapExpectChanged,
@@ -24,7 +25,7 @@ from p2psgd.core.replica import Replica
 from p2psgd.core.ring.reduce import DenseMemory
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.timing import Timing
-from p2psgd.ipc.segments import DenseSegments
+from p2psgd.ipc.segments import ClosureSegments, DenseSegments
 from p2psgd.ipc.trainer_session import TrainerSession
 from p2psgd.net.address import Address
 from p2psgd.net.handshake import make_hello
@@ -136,6 +137,7 @@ class NodeRun(Run):
             store=store,
             store_budget_bytes=options.store_budget_bytes,
             dense=share_memory(spec, session) if mode.dense else None,
+            memory=share_sums(spec, session) if mode.closure else None,
             names={**opened.names, me.node: identity.name},
         )
         node_log.events.names = replica.names.get
@@ -260,6 +262,12 @@ def share_memory(spec: RunSpec, session: TrainerSession) -> DenseMemory:
     segments = DenseSegments(spec.weights)
     session.dense = segments
     return DenseMemory(segments.contributions, segments.arrays, segments.sums)
+
+
+def share_sums(spec: RunSpec, session: TrainerSession) -> ClosureMemory:
+    """Make the memory of mode `closure`, which all trainers of the node share."""
+    session.closure = segments = ClosureSegments(spec.weights)
+    return ClosureMemory(segments.parts, segments.totals)
 
 
 def _make_store(options: NodeOptions) -> FrameFile:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from p2psgd.core.effects import (
     Alert,
+    AnswerEvaluation,
     Deliver,
     Drop,
     Effect,
@@ -49,6 +50,7 @@ from p2psgd.core.replica import Replica
 from p2psgd.node.backpressure import Backpressure, Events, HeldTrainer
 from p2psgd.node.checkpointer import Checkpointer, EventSink, Storage
 from p2psgd.observe.text import unfounded_words
+from p2psgd.wire.evaluation import EvaluationAnswered
 from p2psgd.wire.frames import Body, FrameType
 from p2psgd.wire.messages import Goodbye
 from p2psgd.wire.mode import parse_mode
@@ -121,6 +123,7 @@ class Trainer(Protocol):
     def replica_replaced(self) -> None: ...
     def open_round(self, effect: OpenRound) -> None: ...
     def reject_contribution(self, words: str) -> None: ...
+    def answer_evaluation(self, answer: EvaluationAnswered) -> None: ...
 
 
 class Log(Protocol):
@@ -180,6 +183,8 @@ class Executor:
                     self._trainer.open_round(effect)
                 case RejectContribution():
                     self._trainer.reject_contribution(effect.words)
+                case AnswerEvaluation():
+                    self._trainer.answer_evaluation(effect.answer)
                 case Reload():
                     self._trainer.replica_replaced()
                 case SaveVotes():
@@ -210,6 +215,7 @@ class Session(HeldTrainer, Protocol):
         self, number: int, *, contributors: int, sums: int, adding_us: int, sending_us: int
     ) -> None: ...
     def reject_contribution(self, words: str) -> None: ...
+    def answer_evaluation(self, answer: EvaluationAnswered) -> None: ...
     def request_state(self) -> None: ...
 
 
@@ -320,7 +326,8 @@ class Run:
         )
         self.handle = self.executor.handle
         self.deliver, self.reject_contribution = session.deliver, session.reject_contribution
-        self._in_rounds, self._has_owners = mode.rounds, mode.owners
+        self.answer_evaluation = session.answer_evaluation
+        self._in_rounds, self._has_owners, self._evaluates = mode.rounds, mode.owners, mode.closure
         self._session = session
         self._attached = attached
         self._node_log = node_log
@@ -347,8 +354,8 @@ class Run:
             self.backpressure.regulate()
 
     def trainer_changed(self, *, active: bool) -> None:
-        """Let the trainer take part in rounds from now on, or not."""
-        if self._in_rounds and active != self.rounds.active:
+        """Let the trainer take part in rounds or evaluations from now on, or not."""
+        if (self._in_rounds or self._evaluates) and active != self.rounds.active:
             self.rounds.active = active
             if active:
                 self.rounds.begin()

@@ -47,6 +47,12 @@ class FrameType(enum.IntEnum):
     PEERS = 24
     SNAPSHOT_COVER = 25
     RULE_STATE = 26
+    EVALUATION_REPORT = 27
+    EVALUATION_LEASE = 28
+    EVALUATION_TABLE = 29
+    EVALUATION_RESULT = 30
+    EVALUATION_FETCH = 31
+    EVALUATION_NUMBERS = 32
 
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
@@ -59,6 +65,10 @@ CONTRIBUTION_HEADER_BYTES: Final = 32
 RULE_STATE_HEADER_BYTES: Final = 24
 RULE_STATE_ARRAYS_MAX: Final = 2
 RULE_STATE_WEIGHTS_MAX: Final = 16 * 1024  # in one frame
+EVALUATION_HEADER_BYTES: Final = 40
+EVALUATION_NUMBERS_MAX: Final = 128 * 1024  # int64 in one frame
+EVALUATION_BYTES_MAX: Final = 8 * 1024  # sets of portions, limits and words
+EVALUATION_TABLE_BYTES_MAX: Final = 28 * 1024  # 1,024 members, 4,096 portions
 SMALL_BYTES_MAX: Final = 4 * 1024  # what has no table; before a peer is known it gets no more of our memory
 VIEW_BYTES_MAX: Final = 40 * 1024  # a view of 1,024 members and as many forbidden nodes
 TABLE_BYTES_MAX: Final = 128 * 1024  # a STATUS of 1,024 origins and members
@@ -97,6 +107,10 @@ def link_limits(weights: int) -> dict[FrameType, int]:
         FrameType.RING_CHUNK: RING_HEADER_BYTES_MAX + NUMBERS_BYTES_MAX,
         FrameType.CONTRIBUTION: CONTRIBUTION_HEADER_BYTES + payload,
         FrameType.PEERS: PEERS_BYTES_MAX,
+        FrameType.EVALUATION_REPORT: EVALUATION_BYTES_MAX,
+        FrameType.EVALUATION_LEASE: EVALUATION_BYTES_MAX,
+        FrameType.EVALUATION_TABLE: EVALUATION_TABLE_BYTES_MAX,
+        FrameType.EVALUATION_NUMBERS: EVALUATION_HEADER_BYTES + 8 * EVALUATION_NUMBERS_MAX,
         FrameType.RULE_STATE: (RULE_STATE_HEADER_BYTES + 4 * RULE_STATE_ARRAYS_MAX * RULE_STATE_WEIGHTS_MAX),
     }
     return {each: larger.get(each, SMALL_BYTES_MAX) for each in FrameType if each not in _GREETINGS}

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 import msgpack
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from p2psgd.wire.frames import ORIGINS_MAX, Body, FrameType, pack_frame
+from p2psgd.wire.evaluation import ATTEMPTS_MAX
+from p2psgd.wire.fixed_point import GROUPS_MAX, PORTIONS_MAX
+from p2psgd.wire.frames import EVALUATION_NUMBERS_MAX, ORIGINS_MAX, Body, FrameType, pack_frame
 from p2psgd.wire.mode import WORD_MAX
 from p2psgd.wire.reject import PeerError, RejectCode, rejection
 from p2psgd.wire.ring_messages import BUCKETS_MAX, RESULT_HOP, STATE_BYTES
@@ -29,6 +31,11 @@ __all__ = [
     "Accept",
     "Accepted",
     "ConfirmedRow",
+    "EvaluationFetch",
+    "EvaluationLease",
+    "EvaluationReport",
+    "EvaluationResult",
+    "EvaluationTable",
     "Fetch",
     "FrontierRow",
     "Goodbye",
@@ -346,6 +353,12 @@ Confirmed = Annotated[bytes, Field(strict=True, max_length=CONFIRMED_BYTES * MEM
 Members = Annotated[bytes, Field(strict=True, max_length=MEMBER_BYTES * MEMBERS_MAX)]
 SomeMembers = Annotated[Members, Field(min_length=MEMBER_BYTES)]
 Nodes = Annotated[bytes, Field(strict=True, max_length=NODE_BYTES * MEMBERS_MAX)]
+HELD_MAX: Final = 2  # portions that a member has computed and not added
+LEASES_MAX: Final = 2  # to a member: what it computes, and what comes next
+Attempt = Annotated[int, Field(strict=True, ge=0, le=ATTEMPTS_MAX)]
+PortionCount = Annotated[int, Field(strict=True, ge=1, le=PORTIONS_MAX)]
+PortionSet = Annotated[bytes, Field(strict=True, max_length=PORTIONS_MAX // 8)]
+ExponentTable = Annotated[bytes, Field(strict=True, max_length=2 * GROUPS_MAX)]
 
 
 class Message(BaseModel):
@@ -603,6 +616,92 @@ class Peers(Message):
     peers: Annotated[bytes, Field(strict=True, max_length=PEER_BYTES * MEMBERS_MAX)]
 
 
+class EvaluationReport(Message):
+    """A member's standing in an evaluation, for the node that deals its portions.
+
+    `digest` is of all that its trainer asks with; `limits` those of this attempt, and `exponents`
+    the highest of all portions that it has computed in it. `added` are the portions in its sum, `held` those
+    that it has computed and not added, with a checksum each in ascending order. `failed` is 0, or one more
+    than a portion that it cannot compute, for the reason `words`. Not `active`: its trainer is gone, and what
+    it has added as well.
+    """
+
+    evaluation: Sequence
+    attempt: Attempt
+    digest: U64
+    portions: PortionCount
+    limits: ExponentTable
+    exponents: ExponentTable
+    added: PortionSet
+    held: PortionSet
+    checksums: Annotated[bytes, Field(strict=True, max_length=8 * HELD_MAX)]
+    failed: Annotated[int, Field(strict=True, ge=0, le=PORTIONS_MAX)]
+    words: Text
+    active: Annotated[bool, Field(strict=True)]
+
+
+class EvaluationLease(Message):
+    """The answer to EVALUATION_REPORT: what this member is to compute, and to add to its sum.
+
+    `granted` are the portions that are in its sum, or that it must add; of those it holds, the ones in
+    `decided` that are not granted are another's. A portion in its sum that is not granted is another's too:
+    its sum must begin anew. `leases` are portions to compute, u16 each, in this order. `error`: why the
+    evaluation has ended; then all else is empty.
+    """
+
+    evaluation: Sequence
+    attempt: Attempt
+    limits: ExponentTable
+    granted: PortionSet
+    decided: PortionSet
+    leases: Annotated[bytes, Field(strict=True, max_length=2 * LEASES_MAX)]
+    error: Text
+
+
+class EvaluationTable(Message):
+    """A table that names one member for each portion, in whose sum it is; members add up by it.
+
+    `holders` are members, node and incarnation, u64 each, ascending; `assignment` the place of a member
+    there, u16, by portion. Of two tables of an attempt the one with the higher (`number`, `leader`) holds;
+    `leader` is the node that made it. `exponents`: the highest of all portions.
+    """
+
+    evaluation: Sequence
+    attempt: Attempt
+    number: Sequence
+    leader: NodeId
+    holders: Annotated[bytes, Field(strict=True, min_length=16, max_length=16 * MEMBERS_MAX)]
+    assignment: Annotated[bytes, Field(strict=True, min_length=2, max_length=2 * PORTIONS_MAX)]
+    exponents: ExponentTable
+
+
+class EvaluationResult(Message):
+    """An evaluation that is complete at the sender, which holds all from `first` to `last`.
+
+    Sent when one is complete, with `evaluation` = `last`, and before the numbers of any that is fetched.
+    """
+
+    evaluation: Sequence
+    first: Sequence
+    last: Sequence
+    digest: U64
+    portions: PortionCount
+    limits: ExponentTable
+    exponents: ExponentTable
+
+
+class EvaluationFetch(Message):
+    """A request for `count` numbers from `offset` on, of the given kind (`evaluation.Kind`)."""
+
+    evaluation: Sequence
+    attempt: Attempt
+    kind: Annotated[int, Field(strict=True, ge=0, le=2)]
+    table: U64
+    leader: U64
+    offset: Annotated[int, Field(strict=True, ge=0, le=2**31)]
+    count: Annotated[int, Field(strict=True, ge=1, le=EVALUATION_NUMBERS_MAX)]
+
+
 MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.HELLO: Hello,
     FrameType.WELCOME: Welcome,
@@ -622,6 +721,11 @@ MESSAGES: Final[dict[FrameType, type[Message]]] = {
     FrameType.RING_BEGIN: RingBegin,
     FrameType.RING_BUCKET: RingBucket,
     FrameType.PEERS: Peers,
+    FrameType.EVALUATION_REPORT: EvaluationReport,
+    FrameType.EVALUATION_LEASE: EvaluationLease,
+    FrameType.EVALUATION_TABLE: EvaluationTable,
+    FrameType.EVALUATION_RESULT: EvaluationResult,
+    FrameType.EVALUATION_FETCH: EvaluationFetch,
 }
 _TYPES: Final = {message: frame_type for frame_type, message in MESSAGES.items()}
 _KEYS: Final = {frame_type: len(message.model_fields) for frame_type, message in MESSAGES.items()}

@@ -2,7 +2,8 @@
 
 "async": no node waits for another. "owners": nor there, and each node adds up what all others contribute to
 its own range of the weights. "owners-rounds": the same in rounds, all in step. "owners-rounds-ternary": what
-nodes contribute there has three values in a tensor [TernGrad 2017]. A rule (wire/rule.py) may follow each of
+nodes contribute there has three values in a tensor [TernGrad 2017]. "closure": no updates; nodes add up loss
+and gradient over all data, exactly. A rule (wire/rule.py) may follow each of
 them, such as "owners-adagrad(epsilon=1e-10, initial=0.0)". "ring-sparse", "ring-dense" and
 "ring-dense-float16": in rounds around a ring; the last sends float16 and adds in float32. Another payload is
 another word here.
@@ -24,7 +25,7 @@ WORD_MAX: Final = 200  # characters: those of a rule with all settings, none of 
 class Mode:
     """A mode of training: `payload` is one of PAYLOADS in a ring, TERNARY or empty in rounds of owners, else
     empty; `owners`: ranges of the weights have owners, which follow `rule`; `rounds`: all nodes are in step,
-    as they always are in a ring.
+    as they always are in a ring; `closure`: they evaluate loss and gradient over all data.
 
     `ring`: what nodes give goes around a ring. `dense`: there in rounds that sum float32 arrays: the weights
     are float32 numbers, not multiples of a quantum. `half`: sums travel as float16. `ternary`: contributions
@@ -35,6 +36,7 @@ class Mode:
     owners: bool = False
     rule: Rule = SUM
     rounds: bool = False
+    closure: bool = False
     ring: bool = field(init=False, repr=False, compare=False)
     dense: bool = field(init=False, repr=False, compare=False)
     half: bool = field(init=False, repr=False, compare=False)
@@ -53,17 +55,18 @@ class Mode:
         if self.ring:
             return f"ring-{self.payload}"
         if not self.owners:
-            return "async"
+            return "closure" if self.closure else "async"
         words = ("owners", "rounds" * self.rounds, self.payload, "" if self.rule == SUM else self.rule.word)
         return "-".join(filter(None, words))
 
 
 ASYNC: Final = Mode()
+CLOSURE: Final = Mode(closure=True)
 OWNERS: Final = Mode(owners=True)
 OWNERS_ROUNDS: Final = Mode(owners=True, rounds=True)
 OWNERS_TERNARY: Final = Mode(TERNARY, owners=True, rounds=True)
 _OWNERS: Final = (OWNERS_TERNARY, OWNERS_ROUNDS, OWNERS)  # each before those whose word begins its own
-_MODES: Final = {mode.word: mode for mode in (ASYNC, *reversed(_OWNERS), *map(Mode, PAYLOADS))}
+_MODES: Final = {mode.word: mode for mode in (ASYNC, *reversed(_OWNERS), *map(Mode, PAYLOADS), CLOSURE)}
 
 
 def parse_mode(word: str) -> Mode:

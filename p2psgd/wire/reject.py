@@ -64,6 +64,7 @@ class RejectCode(enum.IntEnum):
     CONTRIBUTION = 37, "contribution", "a contribution to an owner cannot be"
     COVER = 38, "cover", "what an owner's update takes into account cannot be"
     RULE_STATE = 39, "rule-state", "the state of an owner's rule cannot be"
+    EVALUATION = 40, "evaluation", "a frame of an evaluation cannot be"
 
 
 _CODES: Final = {int(code): code for code in RejectCode}

@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.closure.sums import ClosureMemory
 from p2psgd.core.effects import (
     Drop,
     Effect,
@@ -45,6 +46,7 @@ from p2psgd.core.update_log import Tail
 from p2psgd.core.view import NO_VOTES, Votes
 from p2psgd.node.run import Executor, Handle
 from p2psgd.wire import codec
+from p2psgd.wire.evaluation import EvaluationAnswered
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
 from p2psgd.wire.reject import RejectCode
@@ -160,6 +162,9 @@ class Ports:
     def reject_contribution(self, words: str) -> None:
         self._cluster.share_refused(self._number, words)
 
+    def answer_evaluation(self, answer: EvaluationAnswered) -> None:
+        self._cluster.evaluation_answered(self._number, answer)
+
     # -- people
 
     def alert(self, words: str) -> None:
@@ -222,6 +227,7 @@ class Cluster:
             restored=restored,
             log_budget_bytes=0,
             dense=self.memory(number),
+            memory=self.closure_memory(number),
         )
         replica.log.budget_bytes = (
             self.log_budget_bytes
@@ -243,11 +249,18 @@ class Cluster:
         """What a trainer of this node shares with a dense ring."""
         return None
 
+    def closure_memory(self, number: int) -> ClosureMemory | None:
+        """What a trainer of this node shares in mode `closure`."""
+        return None
+
     def initial(self) -> NDArray[np.int32]:
         return initial_coordinates(self.spec.shards)
 
     def round_opened(self, number: int, effect: OpenRound) -> None:
         """The trainer of this node may give its next share."""
+
+    def evaluation_answered(self, number: int, answer: EvaluationAnswered) -> None:
+        """The trainer of this node has what it waits for."""
 
     def share_refused(self, number: int, words: str) -> None:
         """What the trainer of this node gave does not fit."""

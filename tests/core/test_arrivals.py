@@ -6,6 +6,8 @@ import pytest
 
 from p2psgd.core.events import (
     ContributionBody,
+    EvaluationMessage,
+    EvaluationNumbers,
     PeerMessage,
     PeerStatus,
     RingChunk,
@@ -24,6 +26,11 @@ from p2psgd.wire.messages import (
     Accept,
     Accepted,
     ConfirmedRow,
+    EvaluationFetch,
+    EvaluationLease,
+    EvaluationReport,
+    EvaluationResult,
+    EvaluationTable,
     Fetch,
     FrontierRow,
     Goodbye,
@@ -64,6 +71,44 @@ VOTES: list[Prepare | Promise | Accept | Accepted | ViewNews] = [
     ViewNews(view=4, members=pack_members([MemberRow(2, 5, 1)]), forbidden=b"", cluster_id=8),
 ]
 STANDING = RingState(generation=7, round=12, running=True, active=False, contributed=True)
+EVALUATION: list[EvaluationMessage] = [
+    EvaluationReport(
+        evaluation=3,
+        attempt=1,
+        digest=7,
+        portions=9,
+        limits=bytes(4),
+        exponents=bytes(4),
+        added=bytes(2),
+        held=b"\x01\x00",
+        checksums=bytes(8),
+        failed=2,
+        words="no such file",
+        active=True,
+    ),
+    EvaluationLease(
+        evaluation=3,
+        attempt=1,
+        limits=bytes(4),
+        granted=bytes(2),
+        decided=bytes(2),
+        leases=b"\x03\x00",
+        error="",
+    ),
+    EvaluationTable(
+        evaluation=3,
+        attempt=1,
+        number=1,
+        leader=2,
+        holders=bytes(16),
+        assignment=bytes(18),
+        exponents=bytes(4),
+    ),
+    EvaluationResult(
+        evaluation=3, first=1, last=3, digest=7, portions=9, limits=bytes(4), exponents=bytes(4)
+    ),
+    EvaluationFetch(kind=1, evaluation=3, attempt=1, table=1, leader=2, offset=0, count=9),
+]
 BUCKET = RingBucket(
     view=4,
     generation=7,
@@ -121,7 +166,9 @@ MEANT: list[tuple[Message, PeerMessage | None]] = [
         RingBegin(view=4, generation=7, round=12, digest=11),
     ),
     (BUCKET, BUCKET),
+    *((message, message) for message in EVALUATION),
 ]
+
 BODIES = {
     FrameType.UPDATE: UpdateBody,
     FrameType.CONTRIBUTION: ContributionBody,
@@ -131,6 +178,7 @@ BODIES = {
     FrameType.SNAPSHOT_TAIL: SnapshotTail,
     FrameType.RING_UPDATE: RingUpdate,
     FrameType.RING_CHUNK: RingChunk,
+    FrameType.EVALUATION_NUMBERS: EvaluationNumbers,
 }
 
 

@@ -27,6 +27,7 @@ from p2psgd.ipc.trainer_memory import Given
 from p2psgd.ipc.trainer_session import TrainerState
 from p2psgd.node.removal import standing_of
 from p2psgd.wire import codec
+from p2psgd.wire.evaluation import EvaluationAsked
 from p2psgd.wire.mode import ASYNC
 from p2psgd.wire.reject import PeerError
 from p2psgd.wire.ring_messages import BucketContributed, ContributionMade
@@ -182,6 +183,7 @@ class NumpyHost:
 
     def trainer_gave(self, given: Given) -> None:
         """An update goes to the peers at once; a share is kept until a round completes with it (rings.py)."""
+        assert not isinstance(given, EvaluationAsked)
         if not isinstance(given, OwnUpdateMade):
             self.shares.append(given)
             self.on_shared()

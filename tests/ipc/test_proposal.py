@@ -105,7 +105,7 @@ def test_a_weight_that_float32_cannot_hold_is_named(bad: float) -> None:
     ("mode", "payload", "words"),
     [
         ("ring", "x", "payload 'x' is refused: give 'sparse', 'dense' or 'dense-float16'"),
-        ("both", None, "mode 'both' is refused: the modes are 'async', 'owners' and 'ring'"),
+        ("both", None, "mode 'both' is refused: the modes are 'async', 'owners', 'ring' and 'closure'"),
         ("async", "dense", "payload='dense' is for a ring: give mode='ring' as well, or leave it out"),
     ],
 )
@@ -121,7 +121,7 @@ def test_words_for_no_mode_are_refused_one_by_one(mode: str, payload: str | None
         (
             "async",
             True,
-            "rounds=True is for mode='owners': in async mode no node waits for another, so leave it out",
+            "rounds=True is for mode='owners': in mode 'async' no node waits for another, so leave it out",
         ),
         ("owners", 1, "rounds 1 is refused: give True or False"),
     ],

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from p2psgd.base.errors import ExitCode
 from p2psgd.core.effects import (
     Alert,
+    AnswerEvaluation,
     Deliver,
     Drop,
     Effect,
@@ -129,6 +130,8 @@ def _told(effect: Effect) -> tuple[str, str, object]:  # noqa: PLR0911, PLR0912 
             return "trainer", "open round", (effect.contributors, effect.sums)
         case RejectContribution():
             return "trainer", "refuse", effect.words
+        case AnswerEvaluation():
+            return "trainer", "answer", effect.answer
         case Persist():
             return "updates", "record", (effect.frame, True)
         case SaveVotes():

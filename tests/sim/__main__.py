@@ -1,6 +1,7 @@
 """Runs the simulator: `python -m tests.sim [--seed N | --seeds A:B] [--mutant NAME] [--mutants] [--trace]`
 
-`--ring` for the seeds in ring mode, `--owners` for those in mode `owners`, `--liar` for those with a liar.
+`--ring` for the seeds in ring mode, `--owners` for those in mode `owners`, `--closure` for those in mode
+`closure`, `--liar` for those with a liar.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import os
 import sys
 
-from tests.sim.family import ASYNC, LIAR, OWNERS, RING, Family
+from tests.sim.family import ASYNC, CLOSURE, LIAR, OWNERS, RING, Family
 from tests.sim.mutants import mutated
 from tests.sim.outcome import Outcome
 from tests.sim.scenario import NODES_MAX, NODES_MIN, Scenario
@@ -127,13 +128,14 @@ def main() -> None:
     families = parser.add_mutually_exclusive_group()
     families.add_argument("--ring", action="store_true", help="seeds in ring mode")
     families.add_argument("--owners", action="store_true", help="seeds in mode owners")
+    families.add_argument("--closure", action="store_true", help="seeds in mode closure")
     families.add_argument("--liar", action="store_true", help="seeds with a liar among the nodes")
-    names = [", ".join(family.mutants) for family in (ASYNC, RING, OWNERS, LIAR)]
+    names = [", ".join(family.mutants) for family in (ASYNC, RING, OWNERS, LIAR, CLOSURE)]
     parser.add_argument(
         "--mutant",
         metavar="NAME",
         help=f"with this bug, of {names[0]}; with --ring {names[1]}; with --owners {names[2]}; "
-        f"with --liar {names[3]}",
+        f"with --liar {names[3]}; with --closure {names[4]}",
     )
     parser.add_argument("--mutants", action="store_true", help="every mutant in turn; all must die")
     parser.add_argument("--trace", action="store_true", help="print all that happens in the run of --seed")
@@ -141,7 +143,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.nodes is not None and not NODES_MIN <= arguments.nodes <= NODES_MAX:
         parser.error(f"a run has {NODES_MIN} to {NODES_MAX} nodes")
-    family = RING if arguments.ring else OWNERS if arguments.owners else LIAR if arguments.liar else ASYNC
+    other = CLOSURE if arguments.closure else ASYNC
+    family = RING if arguments.ring else OWNERS if arguments.owners else LIAR if arguments.liar else other
     if arguments.mutant not in {None, *family.mutants}:
         parser.error(f"mutant {arguments.mutant!r} is not known; there are {', '.join(family.mutants)}")
     if arguments.mutants:

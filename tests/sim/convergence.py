@@ -15,6 +15,7 @@ from p2psgd.core.retention import TRIM_FROM
 from p2psgd.core.update_log import ENTRY_BYTES, UpdateLog
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
+from tests.sim.closure.work import ClosureWork
 from tests.sim.daemon import Daemon
 from tests.sim.disk import Disk
 from tests.sim.faults import Outcast
@@ -43,6 +44,7 @@ LIARS_END: Final = {
     "removed": "a liar was removed for good and goes on",
     "stays": "a liar goes on and nobody removes it",
 }
+EVALUATIONS: Final = 3  # that the core makes once all is healed
 WORK_TIMEOUTS_MAX: Final = 20  # in which every node of the core must have made an update
 
 
@@ -93,6 +95,9 @@ class Convergence:
         if work is not None:
             took = max(took, self._run_rounds(work))
             self._wait(self._apart)
+        elif world.scenario.closure is not None:
+            took = max(took, self._run_evaluations(world.scenario.closure))
+            self._wait(self._apart)
         elif world.scenario.work_s:
             self._work()
             self._wait(self._apart)
@@ -105,6 +110,29 @@ class Convergence:
         world.training = True
         liveness = Liveness(world, self._core, work)
         took = self._wait(liveness.behind, beyond_s=liveness.limit_s)
+        world.training = False
+        return took
+
+    def _run_evaluations(self, work: ClosureWork) -> float:
+        """All trainers of the core catch up, and go on together; returns how long that took."""
+        world = self._world
+        world.training = True
+        closures = [daemon.replica.closure for daemon in self._core()]
+        past = max((closure.results.last for closure in closures if closure is not None), default=0)
+
+        def behind() -> str | None:
+            for daemon in self._core():
+                done = daemon.evaluating_trainer.evaluated
+                if done < past + EVALUATIONS:
+                    return f"node {daemon.me.node} has made {done} of {past + EVALUATIONS} evaluations"
+            return None
+
+        for daemon in self._core():
+            daemon.evaluating_trainer.recover()
+        again_s = 4 * work.portions * max(work.step_s)
+        trips = world.scenario.coordinates // work.piece_numbers + 4 * work.portions + 10
+        trips_s = trips * (world.scenario.latency_s + world.scenario.jitter_s) + 0.1
+        took = self._wait(behind, beyond_s=again_s * EVALUATIONS + trips_s * (past + EVALUATIONS))
         world.training = False
         return took
 

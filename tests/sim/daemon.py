@@ -9,6 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
+from p2psgd.core.closure.sums import make_memory
 from p2psgd.core.events import (
     LinkDrained,
     PeerMessage,
@@ -25,7 +26,10 @@ from p2psgd.node.run import RoundCosts, Run, RunningClock
 from p2psgd.wire.frames import COVER_BYTES_MAX, FrameType, link_limits
 from p2psgd.wire.messages import SnapshotEnd
 from p2psgd.wire.reject import PeerError
+from tests.core.closure.evaluator import Reference
 from tests.core.stores import MemoryStore
+from tests.sim.closure.sightings import note_closure
+from tests.sim.closure.trainer import EvaluatingTrainer
 from tests.sim.disk import Disk
 from tests.sim.exchange import Exchange
 from tests.sim.faults import SmallLog
@@ -59,6 +63,7 @@ class World(PortsWorld, Surroundings, Protocol):
     training: bool
     liars: dict[int, Liar]
     lying: set[Origin]
+    reference: Reference
 
     def died(self, daemon: Daemon, back_after_s: float | None) -> None: ...
 
@@ -91,6 +96,7 @@ class Daemon:
         restored = disk.restored(spec, initial)
         dense = scenario.ring is not None and scenario.ring.mode.dense
         self.memory = make_dense_memory(scenario.coordinates) if dense else None
+        self.closure_memory = None if scenario.closure is None else make_memory(spec.weights)
         self.replica = Replica(
             spec,
             me=self.me,
@@ -105,6 +111,7 @@ class Daemon:
             store_budget_bytes=log.store_bytes,
             credit_bytes=scenario.credit_bytes,
             dense=self.memory,
+            memory=self.closure_memory,
         )
         # The real minimum has room for covers of a thousand contributors, which is far too much here.
         frame_bytes_max = link_limits(spec.coordinates)[_UPDATE] - COVER_BYTES_MAX
@@ -160,9 +167,18 @@ class Daemon:
         self._tick_s = scenario.failure_timeout_s / TICKS_PER_TIMEOUT
         self._flipped_ticks = 0
         self._pending: list[tuple[Callable[..., object], tuple[object, ...]]] = []
-        self.trainer: Trainer | RingTrainer = Trainer(world, self, trainer)
+        self.trainer: Trainer | RingTrainer | EvaluatingTrainer = Trainer(world, self, trainer)
         if scenario.in_rounds is not None:
             self.trainer = RingTrainer(world, self, trainer, scenario.in_rounds, self.memory)
+        if scenario.closure is not None and self.closure_memory is not None:
+            self.trainer = EvaluatingTrainer(
+                world,
+                self,
+                trainer,
+                scenario.closure,
+                memory=self.closure_memory,
+                reference=world.reference,
+            )
         self.mesh.start()
         self._clock.after(self._tick_s, self._tick)
         self.trainer.plan()
@@ -171,6 +187,12 @@ class Daemon:
     def ring_trainer(self) -> RingTrainer:
         """Its trainer, in rounds."""
         assert isinstance(self.trainer, RingTrainer)
+        return self.trainer
+
+    @property
+    def evaluating_trainer(self) -> EvaluatingTrainer:
+        """Its trainer, in mode `closure`."""
+        assert isinstance(self.trainer, EvaluatingTrainer)
         return self.trainer
 
     def standing(self) -> Standing:
@@ -214,7 +236,7 @@ class Daemon:
         """SIGTERM."""
         if not self.stopping:
             self.stopping = True
-            if isinstance(self.trainer, RingTrainer):
+            if isinstance(self.trainer, RingTrainer | EvaluatingTrainer):
                 self.trainer.rest()
             leave(self._world, self, self.keeper)
 
@@ -234,6 +256,8 @@ class Daemon:
             self.run.tick()
             if self.alive:
                 note_state(self._world.see, self.replica)
+                if self.replica.closure is not None:
+                    note_closure(self._world.see, self.replica.closure)
                 self._watch_scrub()
 
     def _watch_scrub(self) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tests.sim.closure.mutants import CLOSURE_MUTANTS
+from tests.sim.closure.scenario import draw_closure_scenario
+from tests.sim.closure.sightings import MUST_OCCUR as CLOSURE_MUST_OCCUR
 from tests.sim.liar.mutants import LIAR_MUTANTS
 from tests.sim.liar.scenario import draw_liar_scenario
 from tests.sim.liar.sightings import MUST_OCCUR as LIAR_MUST_OCCUR
@@ -39,3 +42,4 @@ ASYNC: Final = Family(draw_scenario, MUST_OCCUR, MUTANTS)
 RING: Final = Family(draw_ring_scenario, RING_MUST_OCCUR, RING_MUTANTS)
 OWNERS: Final = Family(draw_owners_scenario, OWNERS_MUST_OCCUR, OWNERS_MUTANTS)
 LIAR: Final = Family(draw_liar_scenario, LIAR_MUST_OCCUR, LIAR_MUTANTS)
+CLOSURE: Final = Family(draw_closure_scenario, CLOSURE_MUST_OCCUR, CLOSURE_MUTANTS)

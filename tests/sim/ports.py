@@ -9,6 +9,7 @@ from p2psgd.core.effects import Effect, LogEvent, Send, Shutdown
 from p2psgd.core.events import Event, NodeStopping
 from p2psgd.core.frontier import Origin
 from p2psgd.node.run import Handle
+from p2psgd.wire.evaluation import EvaluationAnswered
 from p2psgd.wire.frames import FrameType
 from p2psgd.wire.reject import PeerError, RejectCode
 from tests.sim.agreement import VOTES
@@ -122,6 +123,10 @@ class Ports:
     def reject_contribution(self, words: str) -> None:
         """What it gave does not fit."""
         self._daemon.ring_trainer.reject_contribution()
+
+    def answer_evaluation(self, answer: EvaluationAnswered) -> None:
+        """It goes on with its evaluation."""
+        self._daemon.evaluating_trainer.answered(answer)
 
     def pause_outbox(self, *, paused: bool) -> None:
         """Its updates are taken, or not."""

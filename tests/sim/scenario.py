@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from tests.sim.closure.work import ClosureWork
 from tests.sim.faults import (
     CleanStop,
     Condition,
@@ -79,6 +80,7 @@ class Scenario:
     ring: RingWork | None = None  # None: asynchronous
     shards: int = 0
     owners: OwnersWork | None = None  # None: another mode
+    closure: ClosureWork | None = None  # None: another mode
 
     @property
     def in_rounds(self) -> RingWork | None:

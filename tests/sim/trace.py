@@ -139,6 +139,7 @@ def _frame(frame: bytes) -> str:
             | FrameType.SNAPSHOT_TAIL
             | FrameType.CONTRIBUTION
             | FrameType.RULE_STATE
+            | FrameType.EVALUATION_NUMBERS
         ):
             return frame_type.name
         case FrameType.UPDATE:

@@ -22,8 +22,10 @@ from p2psgd.core.ring import chunks, reduce
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.core.view import NO_VIEW
 from p2psgd.wire import codec, frames
+from tests.core.closure.evaluator import Reference
 from tests.sim.chaos import Chaos
 from tests.sim.clock import Clock
+from tests.sim.closure.work import small_sums
 from tests.sim.convergence import Convergence
 from tests.sim.daemon import Daemon
 from tests.sim.disk import Disk
@@ -70,7 +72,9 @@ class World:
         places = range(1, scenario.nodes + 1)
         initial = _draw_initial(scenario)
         mode = (
-            ("owners" if scenario.owners.rounds is None else scenario.owners.rounds.word)
+            "closure"
+            if scenario.closure is not None
+            else ("owners" if scenario.owners.rounds is None else scenario.owners.rounds.word)
             if scenario.owners is not None
             else "async"
             if scenario.ring is None
@@ -80,6 +84,8 @@ class World:
             (("net", (scenario.coordinates - codec.COUNTS_PER_SHARD * scenario.shards,)),),
             *(-20, mode, "simulated", hash_coordinates(initial), scenario.two_nodes, scenario.shards),
         )
+        portions = 1 if scenario.closure is None else scenario.closure.portions
+        self.reference = Reference((self.spec.weights,), portions, first_digest=scenario.seed)
         self.inspector = Inspector(self, initial)
         ends = sorted({*places, *(each.node for each in scenario.faults if isinstance(each, Scheme))})
         self.lines = {(a, b): self._line(a, b) for a in ends for b in ends if a != b}
@@ -314,7 +320,7 @@ def simulate(scenario: Scenario, *, tracing: bool = False) -> Outcome:
     outcome = Outcome(scenario.seed)
     world = None
     try:
-        with small_pieces(), small_limits(scenario.owners):
+        with small_pieces(), small_limits(scenario.owners), small_sums(scenario.closure):
             world = World(scenario, tracing=tracing)
             outcome.healing_s = world.run()
     except QuorumLostError:

@@ -32,6 +32,11 @@ TYPES: Final = {
     "RING_BEGIN": 19,
     "RING_BUCKET": 21,
     "PEERS": 24,
+    "EVALUATION_REPORT": 27,
+    "EVALUATION_LEASE": 28,
+    "EVALUATION_TABLE": 29,
+    "EVALUATION_RESULT": 30,
+    "EVALUATION_FETCH": 31,
 }
 
 
@@ -180,6 +185,56 @@ LARGEST_BUCKET: Final[Fields] = {
 }
 
 
+OF_EVALUATION: Final[Fields] = {"evaluation": 3, "attempt": 1}
+EXPONENTS: Final = struct.pack("<2h", -5, 1024)
+REPORT: Final[Fields] = {
+    **OF_EVALUATION,
+    "digest": 0x0123456789ABCDEF,
+    "portions": 12,
+    "limits": struct.pack("<2h", 8, 8),
+    "exponents": EXPONENTS,
+    "added": b"\x03\x08",
+    "held": b"\x10\x00",
+    "checksums": struct.pack("<Q", 77),
+    "failed": 0,
+    "words": "",
+    "active": True,
+}
+LEASE: Final[Fields] = {
+    **OF_EVALUATION,
+    "limits": EXPONENTS,
+    "granted": b"\x13\x08",
+    "decided": b"\x10\x00",
+    "leases": struct.pack("<2H", 5, 6),
+    "error": "",
+}
+TABLE: Final[Fields] = {
+    **OF_EVALUATION,
+    "number": 2,
+    "leader": 0xB2,
+    "holders": struct.pack("<4Q", 0xA1, 1000, 0xB2, 2000),
+    "assignment": struct.pack("<3H", 1, 0, 1),
+    "exponents": EXPONENTS,
+}
+RESULT: Final[Fields] = {
+    "evaluation": 3,
+    "first": 1,
+    "last": U64_MAX,
+    "digest": 0,
+    "portions": 4096,
+    "limits": EXPONENTS,
+    "exponents": EXPONENTS,
+}
+NUMBERS: Final[Fields] = {
+    **OF_EVALUATION,
+    "kind": 1,
+    "table": 2,
+    "leader": 0xB2,
+    "offset": 0,
+    "count": 131072,
+}
+
+
 def cases() -> list[Case]:
     """At least one for each type of control message."""
     of_member = {
@@ -230,6 +285,15 @@ def cases() -> list[Case]:
         ("the largest bucket", "RING_BUCKET", LARGEST_BUCKET),
         ("a port alone", "PEERS", {"ip": b"", "port": 1, "peers": Places(())}),
         ("an address of its own, and others", "PEERS", TOLD),
+        ("a standing", "EVALUATION_REPORT", REPORT),
+        ("a failure", "EVALUATION_REPORT", {**REPORT, "failed": 4096, "words": "no such file"}),
+        ("a trainer that is gone", "EVALUATION_REPORT", {**REPORT, "active": False}),
+        ("leases", "EVALUATION_LEASE", LEASE),
+        ("the end of an evaluation", "EVALUATION_LEASE", {**LEASE, "error": "it differs"}),
+        ("a table", "EVALUATION_TABLE", TABLE),
+        ("a result", "EVALUATION_RESULT", RESULT),
+        ("asks for a total", "EVALUATION_FETCH", NUMBERS),
+        ("asks for a result", "EVALUATION_FETCH", {**NUMBERS, "kind": 2, "table": 0, "leader": 0}),
     ]
 
 
@@ -302,6 +366,11 @@ def _refused_fields() -> list[Refused]:
         "RING_BEGIN": BEGIN,
         "RING_BUCKET": BUCKET,
         "PEERS": TOLD,
+        "EVALUATION_REPORT": REPORT,
+        "EVALUATION_LEASE": LEASE,
+        "EVALUATION_TABLE": TABLE,
+        "EVALUATION_RESULT": RESULT,
+        "EVALUATION_FETCH": NUMBERS,
     }
     wrong: list[tuple[str, str, Fields]] = [
         *((f"{name} as a sequence", "FETCH", {"first": value}) for name, value in numbers.items()),
@@ -358,6 +427,16 @@ def _refused_fields() -> list[Refused]:
         ("a peer at port 0", "PEERS", {"peers": Places(((1, IPV4, 0),))}),
         ("a peer at 224.0.0.251", "PEERS", {"peers": Places(((1, IPV4[:12] + bytes([224, 0, 0, 251]), 1),))}),
         ("1,025 peers", "PEERS", {"peers": Places(tuple((n, IPV4, 1) for n in range(1025)))}),
+        ("evaluation 0", "EVALUATION_REPORT", {"evaluation": 0}),
+        ("no portions", "EVALUATION_REPORT", {"portions": 0}),
+        ("4,097 portions", "EVALUATION_REPORT", {"portions": 4097}),
+        ("three checksums", "EVALUATION_REPORT", {"checksums": bytes(24)}),
+        ("three leases", "EVALUATION_LEASE", {"leases": bytes(6)}),
+        ("a table of nobody", "EVALUATION_TABLE", {"holders": b""}),
+        ("a table without a leader", "EVALUATION_TABLE", {"leader": 0}),
+        ("no first result", "EVALUATION_RESULT", {"first": 0}),
+        ("kind 3", "EVALUATION_FETCH", {"kind": 3}),
+        ("131,073 numbers", "EVALUATION_FETCH", {"count": 131073}),
         ("view 0", "PREPARE", {"view": 0}),
         ("round 0", "PREPARE", {"round": 0}),
         ("a view of nobody", "ACCEPT", {"members": rows()}),

@@ -7,8 +7,12 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from p2psgd.wire.frames import FrameType
+from p2psgd.wire.evaluation import ATTEMPTS_MAX
+from p2psgd.wire.fixed_point import GROUPS_MAX, PORTIONS_MAX
+from p2psgd.wire.frames import EVALUATION_NUMBERS_MAX, FrameType
 from p2psgd.wire.messages import (
+    HELD_MAX,
+    LEASES_MAX,
     MEMBERS_MAX,
     MESSAGES,
     ORIGINS_MAX,
@@ -152,6 +156,70 @@ FIELDS: Final[dict[FrameType, st.SearchStrategy[dict[str, Any]]]] = {
 }
 
 
+ATTEMPT: Final = st.integers(0, ATTEMPTS_MAX)
+PORTION_COUNT: Final = st.integers(1, PORTIONS_MAX)
+SOME_BYTES: Final = st.binary(max_size=64)
+OF_EVALUATION: Final = {"evaluation": COUNTED, "attempt": ATTEMPT}
+FIELDS.update(
+    {
+        FrameType.EVALUATION_REPORT: st.fixed_dictionaries(
+            {
+                **OF_EVALUATION,
+                "digest": U64,
+                "portions": PORTION_COUNT,
+                "limits": SOME_BYTES,
+                "exponents": SOME_BYTES,
+                "added": SOME_BYTES,
+                "held": SOME_BYTES,
+                "checksums": st.binary(max_size=8 * HELD_MAX),
+                "failed": st.integers(0, PORTIONS_MAX),
+                "words": TEXT,
+                "active": st.booleans(),
+            }
+        ),
+        FrameType.EVALUATION_LEASE: st.fixed_dictionaries(
+            {
+                **OF_EVALUATION,
+                "limits": SOME_BYTES,
+                "granted": SOME_BYTES,
+                "decided": SOME_BYTES,
+                "leases": st.binary(max_size=2 * LEASES_MAX),
+                "error": TEXT,
+            }
+        ),
+        FrameType.EVALUATION_TABLE: st.fixed_dictionaries(
+            {
+                **OF_EVALUATION,
+                "number": COUNTED,
+                "leader": COUNTED,
+                "holders": st.binary(min_size=16, max_size=64),
+                "assignment": st.binary(min_size=2, max_size=64),
+                "exponents": SOME_BYTES,
+            }
+        ),
+        FrameType.EVALUATION_RESULT: st.fixed_dictionaries(
+            {
+                "evaluation": COUNTED,
+                "first": COUNTED,
+                "last": COUNTED,
+                "digest": U64,
+                "portions": PORTION_COUNT,
+                "limits": SOME_BYTES,
+                "exponents": SOME_BYTES,
+            }
+        ),
+        FrameType.EVALUATION_FETCH: st.fixed_dictionaries(
+            {
+                **OF_EVALUATION,
+                "kind": st.integers(0, 2),
+                "table": U64,
+                "leader": U64,
+                "offset": st.integers(0, 2**31),
+                "count": st.integers(1, EVALUATION_NUMBERS_MAX),
+            }
+        ),
+    }
+)
 PORTS: Final = st.integers(1, 65535)
 
 
@@ -214,6 +282,23 @@ def longest(frame_type: FrameType) -> Message:
             "offset": 2**31 - 1,
             "count": 2**31,
             "contributors": MEMBERS_MAX,
+        }
+    if frame_type >= FrameType.EVALUATION_REPORT:
+        fields |= {
+            "attempt": ATTEMPTS_MAX,
+            "portions": PORTIONS_MAX,
+            **dict.fromkeys(("limits", "exponents"), bytes(2 * GROUPS_MAX)),
+            **dict.fromkeys(("added", "held", "granted", "decided"), bytes(PORTIONS_MAX // 8)),
+            "checksums": bytes(8 * HELD_MAX),
+            "failed": PORTIONS_MAX,
+            **dict.fromkeys(("words", "error"), fields["details"]),
+            "active": False,
+            "leases": bytes(2 * LEASES_MAX),
+            "holders": bytes(16 * MEMBERS_MAX),
+            "assignment": bytes(2 * PORTIONS_MAX),
+            "kind": 2,
+            "offset": 2**31,
+            "count": EVALUATION_NUMBERS_MAX,
         }
     model = MESSAGES[frame_type]
     return model(**{name: fields.get(name, U64_MAX) for name in model.model_fields})

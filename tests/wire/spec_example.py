@@ -1,4 +1,4 @@
-"""The examples of SPEC.md, VIEWS.md, RINGS.md and OWNERS.md, made by the code: `python -m
+"""The examples of SPEC.md, VIEWS.md, RINGS.md, OWNERS.md and EVALUATIONS.md, made by the code: `python -m
 tests.wire.spec_example` writes its blocks into them.
 
 Two nodes, a run of 30 weights, and one frame of each type. `test_spec.py` holds the specification to it.
@@ -20,6 +20,7 @@ from p2psgd.core.view import View
 from p2psgd.wire import codec
 from p2psgd.wire.contribution import ContributionHeader, encode_words, pack_contribution
 from p2psgd.wire.cover import NEW, CoverRow, pack_cover, pack_table
+from p2psgd.wire.evaluation import Kind, Numbers, pack_numbers
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
     PROTOCOL_VERSION,
@@ -61,7 +62,8 @@ from p2psgd.wire.update import UpdateHeader, pack_update
 from tests.wire.arrays import uint32
 
 SPECIFICATION: Final = [
-    Path(codec.__file__).parent / name for name in ("SPEC.md", "VIEWS.md", "RINGS.md", "OWNERS.md")
+    Path(codec.__file__).parent / name
+    for name in ("SPEC.md", "VIEWS.md", "RINGS.md", "OWNERS.md", "EVALUATIONS.md")
 ]
 
 
@@ -104,7 +106,7 @@ def greeting(node: int, incarnation: int, name: str) -> Hello:
 
 def blocks() -> dict[str, bytes]:
     """Name of a block of hexadecimal digits -> its bytes."""
-    return {**exchange(), **views(), **rings(), **owners()}
+    return {**exchange(), **views(), **rings(), **owners(), **evaluations()}
 
 
 def status(rows: list[FrontierRow], *, loss: int = 0x7FC00000) -> Status:
@@ -244,6 +246,13 @@ def owners() -> dict[str, bytes]:
         "update-cover": pack_frame(FrameType.UPDATE, pack_update(alone, b"")),
         "snapshot-cover": pack_frame(FrameType.SNAPSHOT_COVER, pack_table(BERT, [(ANNA, 3)])),
     }
+
+
+def evaluations() -> dict[str, bytes]:
+    """Section 44."""
+    place = Numbers(Kind.TOTAL, evaluation=2, attempt=0, table=1, leader=BERT[0], offset=16)
+    body = pack_numbers(place, np.array([-1, 2**40, 7], np.int64))
+    return {"evaluation-numbers": pack_frame(FrameType.EVALUATION_NUMBERS, body)}
 
 
 def fill(text: str) -> str:

@@ -104,7 +104,7 @@ def test_the_vectors_show_every_message() -> None:
 def test_every_type_is_a_message_but_those_with_bodies_of_their_own() -> None:
     raw = {FrameType.UPDATE, FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL}
     raw |= {FrameType.RING_UPDATE, FrameType.RING_CHUNK, FrameType.CONTRIBUTION, FrameType.SNAPSHOT_COVER}
-    raw.add(FrameType.RULE_STATE)
+    raw |= {FrameType.RULE_STATE, FrameType.EVALUATION_NUMBERS}
     assert set(MESSAGES) == set(FrameType) - raw
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from p2psgd.wire.mode import (
     ASYNC,
+    CLOSURE,
     OWNERS,
     OWNERS_ROUNDS,
     OWNERS_TERNARY,
@@ -19,7 +20,7 @@ from p2psgd.wire.mode import (
 )
 from p2psgd.wire.rule import parse_rule
 
-ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, OWNERS_TERNARY, *map(Mode, PAYLOADS)]
+ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, OWNERS_TERNARY, *map(Mode, PAYLOADS), CLOSURE]
 
 
 @pytest.mark.parametrize("mode", ALL, ids=lambda mode: mode.word)
@@ -35,6 +36,7 @@ def test_no_two_modes_have_one_word() -> None:
     ("word", "owners", "ring", "dense", "half"),
     [
         ("async", False, False, False, False),
+        ("closure", False, False, False, False),
         ("owners", True, False, False, False),
         ("owners-rounds", True, False, False, False),
         ("owners-rounds-ternary", True, False, False, False),
@@ -59,6 +61,7 @@ def test_a_mode_tells_what_it_does(word: str, owners: bool, ring: bool, dense: b
     assert mode.rounds == (ring or "rounds" in word)
     assert mode.ternary == ("ternary" in word)
     assert mode.rule.gradients == ("(" in word)
+    assert mode.closure == (word == "closure")
     assert mode.word == word
 
 

@@ -1,4 +1,4 @@
-"""The four pages of the specification tell the truth: their examples, values and limits are the code's."""
+"""The five pages of the specification tell the truth: their examples, values and limits are the code's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 import p2psgd
+from p2psgd.core.closure import scales
 from p2psgd.core.frontier import INCARNATION_MAX, TOLD_MAX
 from p2psgd.core.owners.owners import (
     PENDING_BYTES_MAX,
@@ -17,19 +18,20 @@ from p2psgd.core.owners.owners import (
     PUBLISH_S,
     REDEALT_BYTES_MAX,
 )
-from p2psgd.wire import codec, messages
+from p2psgd.wire import codec, fixed_point, messages
 from p2psgd.wire.cover import NUMBER_MAX, NUMBERS_MAX
-from p2psgd.wire.frames import COVER_BYTES_MAX, ORIGINS_MAX, FrameType, link_limits
+from p2psgd.wire.evaluation import ATTEMPTS_MAX
+from p2psgd.wire.frames import COVER_BYTES_MAX, EVALUATION_NUMBERS_MAX, ORIGINS_MAX, FrameType, link_limits
 from p2psgd.wire.messages import MESSAGES, TEXT_MAX
 from p2psgd.wire.mode import PAYLOADS as PAYLOAD_WORDS
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.reject import RejectCode
 from tests.wire import reference, spec_example
 
-SPEC, VIEWS, RINGS, OWNERS = (path.read_text() for path in spec_example.SPECIFICATION)
+SPEC, VIEWS, RINGS, OWNERS, EVALUATIONS = (path.read_text() for path in spec_example.SPECIFICATION)
 EXAMPLES = {
     name: bytes.fromhex(digits)
-    for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS + RINGS + OWNERS)
+    for name, digits in re.findall(r"```hex (\S+)\n([^`]*)```", SPEC + VIEWS + RINGS + OWNERS + EVALUATIONS)
 }
 
 
@@ -84,8 +86,12 @@ def test_every_field_of_a_message_is_described(frame_type: FrameType) -> None:
         SPEC[SPEC.index("## 5 ") : SPEC.index("## 6 ")],
         VIEWS[VIEWS.index("## 16 ") : VIEWS.index("## 17 ")],
         RINGS[RINGS.index("## 26 ") : RINGS.index("## 27 ")],
+        EVALUATIONS[EVALUATIONS.index("## 40 ") : EVALUATIONS.index("## 41 ")],
     )
-    later = (frame_type >= FrameType.PREPARE) + (frame_type >= FrameType.RING_BEGIN)
+    later = sum(
+        frame_type >= first
+        for first in (FrameType.PREPARE, FrameType.RING_BEGIN, FrameType.EVALUATION_REPORT)
+    )
     section = sections[0 if frame_type is FrameType.PEERS else later]
     for field in MESSAGES[frame_type].model_fields:
         assert re.search(rf"\| {field} \|", section), f"{frame_type.name}.{field}"
@@ -130,7 +136,7 @@ def test_a_table_is_as_long_as_the_specification_says() -> None:
 
 def test_the_sections_are_numbered_through() -> None:
     contents = " ".join(SPEC[: SPEC.index("## 1 ")].split()) + " "
-    for text, first in ((SPEC, 1), (VIEWS, 15), (RINGS, 25), (OWNERS, 31)):
+    for text, first in ((SPEC, 1), (VIEWS, 15), (RINGS, 25), (OWNERS, 31), (EVALUATIONS, 39)):
         titles = re.findall(r"^## (\d+) (.*)$", text, re.M)
         assert [int(number) for number, _ in titles] == list(range(first, first + len(titles)))
         for number, title in titles:
@@ -157,6 +163,7 @@ def test_every_mode_is_in_the_table_of_the_run() -> None:
         "owners-rounds",
         "owners-rounds-ternary",
         *(Mode(each).word for each in PAYLOAD_WORDS),
+        "closure",
     ]
 
 
@@ -167,3 +174,15 @@ def test_the_formulas_of_the_limits_are_the_codes() -> None:
     assert "| min(C, 2^18) |" in SPEC
     for weights in (1, 1000, 5000, 10**6, 2**31):
         assert codec.indices_max(weights) == reference.indices_max(weights)
+
+
+def test_the_limits_of_evaluations_are_the_codes() -> None:
+    assert (fixed_point.PORTIONS_MAX, fixed_point.SUM_BITS, fixed_point.NOTHING) == (4096, 62, -2000)
+    assert (fixed_point.EXPONENT_MIN, fixed_point.EXPONENT_MAX) == (-1080, 1024)
+    assert f"1 to {fixed_point.PORTIONS_MAX:,}, numbered from 0" in EVALUATIONS
+    assert f"G = min(T, {fixed_point.GROUPS_MAX - 1}) + 1" in EVALUATIONS
+    assert f"each limit is {scales.FIRST}." in EVALUATIONS
+    assert f"min(E + {scales.HEADROOM}, 1,024)" in EVALUATIONS
+    assert f"E < L - {scales.SLACK} unless" in EVALUATIONS
+    assert f"An attempt has a number of at most {ATTEMPTS_MAX}." in EVALUATIONS
+    assert f"pieces of {EVALUATION_NUMBERS_MAX:,} from the owner's first" in EVALUATIONS

@@ -48,6 +48,7 @@ from p2psgd.core.timing import Timing
 from p2psgd.core.view import NO_VIEW, NO_VOTES, Votes
 from p2psgd.node.run import Executor, Handle
 from p2psgd.wire import codec
+from p2psgd.wire.evaluation import EvaluationAnswered
 from p2psgd.wire.frames import PREFIX, FrameType
 from p2psgd.wire.reject import RejectCode
 from p2psgd.wire.update import OwnUpdateMade, parse_update
@@ -131,6 +132,7 @@ class Node:
     def open_round(self, effect: OpenRound) -> None: ...
 
     def reject_contribution(self, words: str) -> None: ...
+    def answer_evaluation(self, answer: EvaluationAnswered) -> None: ...
 
     # -- people
 

@@ -1,0 +1,883 @@
+"""Mode `closure` at one node: its trainer evaluates loss and gradient over all data, with all other members.
+
+All members run the same optimizer in lockstep and ask for the same evaluations. Of each, the first usable
+member of the view deals the portions (portions.py); a trainer adds up those that it is granted; when each
+portion is in somebody's sum, the leader makes a table of that, by which the members add up their sums
+(sums.py). Every total is the same, by whatever table: so leaders need no agreement, and two at once would
+only be twice the work. A member that has a total reports that to all, and one that was late fetches it.
+
+What a trainer asks with has a digest. The first that comes for an evaluation holds, and one that differs is
+refused with both: members whose optimizers have drifted apart would never notice.
+
+More than 700 lines, since all of it changes the same few facts of one evaluation: how far the trainer is,
+what it was dealt, by which table it adds up, and which peers have the result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from p2psgd.core.closure.portions import Dealer, Holder, Standing, Task
+from p2psgd.core.closure.results import Result, ResultLog
+from p2psgd.core.closure.scales import corrected_limits
+from p2psgd.core.closure.sums import ClosureMemory, Pull, Table, TableSums
+from p2psgd.core.cluster import Cluster
+from p2psgd.core.effects import Alert, AnswerEvaluation, LogEvent
+from p2psgd.core.events import EvaluationMessage, EvaluationNumbers
+from p2psgd.core.frontier import Origin
+from p2psgd.core.peer import Peer, PeerState
+from p2psgd.core.run_spec import RunSpec
+from p2psgd.core.send import Outbound
+from p2psgd.wire.evaluation import (
+    ATTEMPTS_MAX,
+    EvaluationAnswered,
+    EvaluationAsked,
+    Kind,
+    Numbers,
+    Portions,
+    each_of,
+    pack_exponents,
+    pack_numbers,
+    pack_portions,
+    pack_table,
+    parse_exponents,
+    parse_leases,
+    parse_numbers,
+    parse_portions,
+    parse_table,
+    refusal,
+)
+from p2psgd.wire.fixed_point import NOTHING, Exponents, Sums, count_groups
+from p2psgd.wire.frames import FrameType, pack_frame
+from p2psgd.wire.messages import (
+    HELD_MAX,
+    TEXT_MAX,
+    EvaluationFetch,
+    EvaluationLease,
+    EvaluationReport,
+    EvaluationResult,
+    EvaluationTable,
+    Message,
+)
+
+KEEPALIVE_S: Final = 1.0  # a trainer that waits so long may look at something else meanwhile
+WORDS_MAX: Final = 250  # of one member's failure
+FAILED_MAX: Final = 3  # members in a sentence
+
+
+@dataclass(slots=True)
+class Seat:
+    """The evaluation that this node's trainer has asked for, as far as it is."""
+
+    task: Task
+    exponents: Exponents  # the highest of all portions that it has computed
+    added: Portions = 0  # in the trainer's sum,
+    adding: Portions = 0  # and to be added by it next
+    held: dict[int, int] = field(default_factory=dict)  # computed and not yet added, by checksum
+    computing: int | None = None
+    failures: dict[int, str] = field(default_factory=dict)
+    granted: Portions = 0  # by the leader's last answer,
+    decided: Portions = 0
+    leases: tuple[int, ...] = ()
+    done: bool = False
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Download:
+    """A result on its way from a peer that has it; `result` follows once its description is here."""
+
+    evaluation: int
+    source: Origin
+    pull: Pull
+    result: Result | None = None
+    moved_at: float = 0.0
+
+
+class Counts:
+    """Counts of what has happened here, by name, since they were taken last."""
+
+    def __init__(self) -> None:
+        self.total: Counter[str] = Counter()
+        self._taken: Counter[str] = Counter()
+
+    def take(self) -> Counter[str]:
+        """Return what has happened since the last call."""
+        fresh = self.total - self._taken
+        self._taken = self.total.copy()
+        return fresh
+
+
+class Closure:
+    """A node's part in mode `closure`: its trainer's, the leader's if it leads, and that of an owner."""
+
+    def __init__(
+        self, cluster: Cluster, spec: RunSpec, memory: ClosureMemory, *, out: Outbound, backups: bool = True
+    ) -> None:
+        """`backups`: lease a portion to a second member if that has nothing else to do."""
+        self.results = ResultLog()
+        self.active = False  # there is a trainer
+        self.number = 0  # of the evaluation that it has asked for last
+        self.seat: Seat | None = None  # while that is not answered
+        self.dealer: Dealer | None = None  # while this node leads
+        self.sums: TableSums | None = None  # while members add up theirs
+        self.download: Download | None = None
+        self.counts = Counts()
+        self._cluster = cluster
+        self._memory = memory
+        self._out = out
+        self._backups = backups
+        self._groups = count_groups(len(spec.tensors))
+        self._count = spec.weights + 1
+        self._sum = 0  # that the trainer adds to: another number, another sum, which begins at zero
+        self._waiting_since: float | None = None  # the trainer waits for an answer
+        self._reported_at = 0.0
+        self._leader = cluster.me
+        self._held_by: dict[Origin, tuple[int, int]] = {}  # the results of each peer, first and last
+        self._table: Table | None = None  # that this node has made as a leader
+        self._highest = 0  # number of a table of this attempt
+        self._progress = (0, 0.0)  # of the sums, and since when
+
+    @property
+    def me(self) -> Origin:
+        """Return this node."""
+        return self._cluster.me
+
+    # -- the trainer
+
+    def change_trainer(self, active: bool, now: float) -> None:
+        """Note that a trainer came, or went, with all that it has added up."""
+        seat = self.seat
+        if seat is not None and not active:
+            self._report(seat, now, active=False)
+        self.active = active
+        self.number = 0
+        self._waiting_since = None
+        self._leave_seat()
+
+    def _leave_seat(self) -> None:
+        self.seat = self.sums = self.download = None
+        self._sum += 1
+
+    def ask(self, asked: EvaluationAsked, now: float) -> None:
+        """Take in what the trainer has computed, and answer it now or later."""
+        self._waiting_since = now
+        seat = self.seat
+        same = seat is not None and (asked.evaluation, asked.digest, asked.portions) == (
+            seat.task.evaluation,
+            seat.task.digest,
+            seat.task.portions,
+        )
+        if seat is None or not same:
+            if asked.evaluation not in (self.number, self.number + 1) or not asked.evaluation:
+                words = f"evaluation {asked.evaluation} cannot follow {self.number}"
+                self._refuse(asked.evaluation, words)
+                return
+            seat = self._take_seat(asked, now)
+        elif asked.sum == self._sum and self._learn(seat, asked):
+            self._report(seat, now)
+        self._answer(now)
+
+    def _take_seat(self, asked: EvaluationAsked, now: float) -> Seat:
+        """Begin an evaluation, or take it from the log."""
+        self.number = asked.evaluation
+        self._leave_seat()
+        limits = self.results.limits_after(asked.evaluation - 1, self._groups)
+        known = limits is not None
+        if limits is None:
+            limits = np.zeros(self._groups, np.int16)
+        task = Task(asked.evaluation, asked.digest, asked.portions, 0, limits)
+        self.seat = seat = Seat(task, np.full(self._groups, NOTHING, np.int16))
+        result = self.results.find(asked.evaluation)
+        if result is not None:
+            self._finish(seat, result)
+        elif not self._begin_download(seat, now):
+            if known:
+                self._report(seat, now)
+            else:
+                firsts = [first for first, last in self._held_by.values() if last >= asked.evaluation]
+                first = min([self.results.first, *firsts])
+                seat.error = (
+                    f"evaluation {asked.evaluation} is over, and no linked node holds it any more: results"
+                    f" are kept from {first} on; start all nodes of the run anew, or let this one join"
+                    " earlier"
+                )
+        return seat
+
+    def _learn(self, seat: Seat, asked: EvaluationAsked) -> bool:
+        """Take in what the trainer did since it asked last; return whether that is news for the leader."""
+        news = False
+        for portion in asked.added:
+            if seat.adding >> portion & 1:
+                seat.adding ^= 1 << portion
+                seat.added |= 1 << portion
+                seat.held.pop(portion, None)
+                news = True
+        if asked.computed is None or asked.computed != seat.computing:
+            return news
+        seat.computing = None
+        if asked.failed:
+            seat.failures[asked.computed] = asked.failed[:WORDS_MAX]
+        else:
+            seat.held[asked.computed] = asked.checksum
+            exponents = np.frombuffer(asked.exponents, "<i2").astype(np.int16)
+            seat.exponents = np.maximum(seat.exponents, exponents)
+        return True
+
+    def _answer(self, now: float) -> None:
+        """Answer the trainer if it waits and there is something to say."""
+        seat = self.seat
+        if self._waiting_since is None or seat is None:
+            return
+        if seat.error:
+            self._refuse(seat.task.evaluation, seat.error)
+            return
+        if seat.done:
+            self.seat = None
+            self._emit(seat, done=True)
+            return
+        held = _set(seat.held)
+        add = seat.granted & seat.decided & held & ~seat.adding
+        drop = seat.decided & held & ~seat.granted
+        if add:
+            self.sums = None  # what a table names as this node's sum is about to change
+        seat.adding |= add
+        for portion in each_of(drop):
+            del seat.held[portion]
+        room = len(seat.held) - seat.adding.bit_count() < HELD_MAX
+        busy = _set(seat.held) | seat.added
+        leases = [p for p in seat.leases if not busy >> p & 1 and p not in seat.failures]
+        compute = leases[0] if leases and room else None
+        late = now - self._waiting_since >= KEEPALIVE_S
+        if add or drop or compute is not None or late:
+            seat.computing = compute
+            self._emit(
+                seat,
+                add=tuple(each_of(add)),
+                drop=tuple(each_of(drop)),
+                compute=compute,
+                prefetch=leases[1] if compute is not None and leases[1:] else None,
+            )
+
+    def _emit(
+        self,
+        seat: Seat,
+        *,
+        add: tuple[int, ...] = (),
+        drop: tuple[int, ...] = (),
+        compute: int | None = None,
+        prefetch: int | None = None,
+        done: bool = False,
+    ) -> None:
+        self._waiting_since = None
+        limits = pack_exponents(seat.task.limits)
+        answer = EvaluationAnswered(
+            seat.task.evaluation, self._sum, limits, add, drop, compute, prefetch, done
+        )
+        self._out.emit(AnswerEvaluation(answer))
+
+    def _refuse(self, evaluation: int, words: str) -> None:
+        self._waiting_since = None
+        self._leave_seat()
+        self._out.emit(AnswerEvaluation(EvaluationAnswered(evaluation, self._sum, error=words)))
+
+    def _begin_sum(self, seat: Seat, task: Task | None = None) -> None:
+        """Let the trainer begin its sum at zero, in another attempt if there is one."""
+        self._sum += 1
+        self.sums = None
+        if seat.added:
+            self.counts.total["sum begun anew"] += task is None
+        seat.added = seat.adding = seat.granted = seat.decided = 0
+        seat.held.clear()
+        seat.computing = None
+        if task is not None:
+            seat.task, seat.leases = task, ()
+            seat.exponents = np.full(self._groups, NOTHING, np.int16)
+            self._highest = 0
+
+    def _report(self, seat: Seat, now: float, *, active: bool = True) -> None:
+        """Tell the leader all of this node's standing."""
+        if seat.done or seat.error or self.download is not None:
+            return
+        self._leader = self._find_leader(now)
+        self._reported_at = now
+        task = seat.task
+        for portion in (*seat.failures, None) if seat.failures else (None,):
+            report = EvaluationReport(
+                evaluation=task.evaluation,
+                attempt=task.attempt,
+                digest=task.digest,
+                portions=task.portions,
+                limits=pack_exponents(task.limits),
+                exponents=pack_exponents(seat.exponents),
+                added=pack_portions(seat.added, task.portions),
+                held=pack_portions(_set(seat.held), task.portions),
+                checksums=b"".join(
+                    checksum.to_bytes(8, "little") for _, checksum in sorted(seat.held.items())
+                ),
+                failed=0 if portion is None else portion + 1,
+                words="" if portion is None else seat.failures[portion],
+                active=active,
+            )
+            self._send(self._leader, report, now)
+            if self.seat is not seat or seat.done or seat.error:
+                return
+
+    # -- who leads, and who is there
+
+    def _find_leader(self, now: float) -> Origin:
+        for member in self._cluster.membership.view.members:
+            if member == self.me or self._is_usable(member, now):
+                return member
+        return self.me
+
+    def _is_usable(self, member: Origin, now: float) -> bool:
+        if member == self.me:
+            return True
+        peer = self._cluster.peers.get(member)
+        return (
+            peer is not None
+            and now - peer.last_seen <= self._cluster.timing.failure_timeout_s / 2
+            and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
+        )
+
+    def _send(self, member: Origin, message: Message, now: float) -> None:
+        """Send a message to a member; one to this node is taken in at once."""
+        if member == self.me:
+            self._take(self.me, message, now)
+        elif (peer := self._cluster.peers.get(member)) is not None:
+            self._out.send_message(peer, message)
+
+    def _give(self, member: Origin, place: Numbers, numbers: Sums) -> None:
+        peer = self._cluster.peers.get(member)
+        if peer is not None:
+            self._out.send(peer, pack_frame(FrameType.EVALUATION_NUMBERS, pack_numbers(place, numbers)))
+
+    def link(self, peer: Peer, now: float) -> None:
+        """Tell a new peer which results are here, and report to it if it leads."""
+        newest = self.results.announce(self.results.last)
+        if newest is not None:
+            self._out.send_message(peer, newest)
+        if self.seat is not None and self._find_leader(now) == peer.origin:
+            self._report(self.seat, now)
+
+    def unlink(self, peer: Origin) -> None:
+        """Forget what a peer has."""
+        self._held_by.pop(peer, None)
+        if self.download is not None and self.download.source == peer:
+            self.download = None
+
+    # -- what peers send
+
+    def on_message(self, peer: Peer, message: EvaluationMessage | EvaluationNumbers, now: float) -> None:
+        """Take in what a peer sends; PeerError unless all of it is right."""
+        if isinstance(message, EvaluationNumbers):
+            self._take_numbers(peer.origin, message.body, now)
+        else:
+            self._take(peer.origin, message, now)
+
+    def _take(self, sender: Origin, message: Message, now: float) -> None:
+        match message:
+            case EvaluationReport():
+                self._hear_report(sender, message, now)
+            case EvaluationLease():
+                self._hear_lease(sender, message, now)
+            case EvaluationTable():
+                self._hear_table(sender, message, now)
+            case EvaluationResult():
+                self._hear_result(sender, message, now)
+            case EvaluationFetch():
+                self._serve(sender, message)
+            case _:
+                raise AssertionError(message)
+
+    def _take_numbers(self, sender: Origin, body: bytes | bytearray, now: float) -> None:
+        place, numbers = parse_numbers(body, self._count)
+        if place.kind is Kind.RESULT:
+            self._take_result(sender, place, numbers, now)
+        elif self.sums is not None and self._fits(place, self.sums):
+            self.sums.take(sender, place, numbers, self._give)
+            self._ask_for_sums(now)
+
+    @staticmethod
+    def _fits(place: Numbers, sums: TableSums) -> bool:
+        ours = (sums.task.evaluation, sums.task.attempt, *sums.table.key)
+        return ours == (place.evaluation, place.attempt, place.table, place.leader)
+
+    def _serve(self, peer: Origin, request: EvaluationFetch) -> None:
+        """Give a peer numbers that it asks for, if they are here."""
+        begin, end = request.offset, request.offset + request.count
+        if end > self._count:
+            raise refusal(f"numbers {begin} to {end} of {self._count} are asked for")
+        kind = Kind(request.kind)
+        place = Numbers(
+            kind, request.evaluation, request.attempt, request.table, request.leader, request.offset
+        )
+        result = self.results.find(request.evaluation)
+        if kind is Kind.PART:
+            result = None
+        if result is not None:  # or a total, which is the same by whatever table
+            if kind is Kind.RESULT and not begin and (meta := self.results.announce(request.evaluation)):
+                self._send_to_peer(peer, meta)
+            self._give(peer, place, result.sums[begin:end])
+        elif kind is not Kind.RESULT and self.sums is not None and self._fits(place, self.sums):
+            self.sums.serve(peer, request, self._give)
+
+    def _send_to_peer(self, member: Origin, message: Message) -> None:
+        if (peer := self._cluster.peers.get(member)) is not None:
+            self._out.send_message(peer, message)
+
+    # -- the leader
+
+    def _hear_report(self, member: Origin, report: EvaluationReport, now: float) -> None:
+        task = Task(
+            report.evaluation,
+            report.digest,
+            report.portions,
+            report.attempt,
+            parse_exponents(report.limits, self._groups),
+        )
+        standing = self._parse_standing(report)
+        if report.evaluation <= self.results.last:
+            newest = self.results.announce(report.evaluation) or self.results.announce(self.results.last)
+            if member != self.me and newest is not None:
+                self._send_to_peer(member, newest)
+            return
+        dealer = self.dealer
+        if dealer is None or report.evaluation > dealer.task.evaluation:
+            if not report.active:
+                return
+            begun = task.attempt > 0 or standing.added > 0
+            dealer = self._begin_dealing(task, now, inherited=begun)
+        elif report.evaluation < dealer.task.evaluation:
+            return  # those that have asked for the later one have its result
+        if not report.active:
+            dealer.lose(member)
+            self._deal(dealer, now)
+            return
+        if not dealer.task.fits(task) or not self._agree_on_limits(dealer.task, task):
+            self._refuse_member(member, dealer, task, now)
+            return
+        if task.attempt > dealer.task.attempt:
+            members = list(dealer.holders)
+            dealer = self._begin_dealing(task, now, inherited=True)
+            for other in members:
+                dealer.report(other, self._nothing())
+        dealer.report(member, standing if task.attempt == dealer.task.attempt else self._nothing())
+        self._deal(dealer, now, asking=member)
+
+    def _parse_standing(self, report: EvaluationReport) -> Standing:
+        held = list(each_of(parse_portions(report.held, report.portions)))
+        if len(report.checksums) != 8 * len(held) or len(held) > HELD_MAX or report.failed > report.portions:
+            raise refusal(f"{len(held)} portions are held, with {len(report.checksums)} bytes of checksums")
+        checksums = [
+            int.from_bytes(report.checksums[at : at + 8], "little") for at in range(0, 8 * len(held), 8)
+        ]
+        return Standing(
+            added=parse_portions(report.added, report.portions),
+            held=dict(zip(held, checksums, strict=True)),
+            exponents=parse_exponents(report.exponents, self._groups),
+            failed=report.failed - 1 if report.failed else None,
+            words=report.words,
+        )
+
+    def _nothing(self) -> Standing:
+        return Standing(0, {}, np.full(self._groups, NOTHING, np.int16))
+
+    def _begin_dealing(self, task: Task, now: float, *, inherited: bool) -> Dealer:
+        """Deal an attempt. What another leader has begun waits for the reports of all."""
+        wait_s = self._cluster.timing.status_s if inherited else 0.0
+        self.dealer = Dealer(task, deals_from=now + wait_s, backups=self._backups)
+        self._table, self._highest = None, 0
+        return self.dealer
+
+    @staticmethod
+    def _agree_on_limits(ours: Task, theirs: Task) -> bool:
+        return ours.attempt != theirs.attempt or bool(np.array_equal(ours.limits, theirs.limits))
+
+    def _refuse_member(self, member: Origin, dealer: Dealer, task: Task, now: float) -> None:
+        ours, first = dealer.task, min(dealer.holders, default=self.me)
+        words = describe_difference(
+            task.evaluation,
+            self._name(member),
+            (task.digest, task.portions),
+            self._name(first),
+            (ours.digest, ours.portions),
+        )
+        self._out.emit(LogEvent("evaluation", words, None if member == self.me else member.node))
+        self._send(member, self._error(task, words), now)
+
+    def _error(self, task: Task, words: str) -> EvaluationLease:
+        return EvaluationLease(
+            evaluation=task.evaluation,
+            attempt=task.attempt,
+            limits=pack_exponents(task.limits),
+            granted=b"",
+            decided=b"",
+            leases=b"",
+            error=words[:TEXT_MAX],
+        )
+
+    def _deal(self, dealer: Dealer, now: float, *, asking: Origin | None = None) -> None:
+        """Deal what there is, and answer the member that asks and all whose leases have changed."""
+        for member in dealer.holders.keys() - self._find_linked(dealer, now):
+            dealer.lose(member)
+        if self._end_if_hopeless(dealer, now):
+            return
+        before = {member: tuple(holder.leases) for member, holder in dealer.holders.items()}
+        if dealer.is_complete():
+            limits = corrected_limits(dealer.task.limits, dealer.exponents)
+            if limits is not None:
+                self._begin_attempt(dealer, limits, now)
+                return
+        again = dealer.dealt.again
+        dealer.deal(now)
+        self.counts.total["portion leased again"] += dealer.dealt.again - again
+        self._note_difference(dealer)
+        for member, holder in list(dealer.holders.items()):
+            if member == asking or tuple(holder.leases) != before[member]:
+                self._send(member, self._lease(dealer.task, holder), now)
+        if self.dealer is dealer and dealer.is_complete():
+            self._make_table(dealer, now)
+
+    def _find_linked(self, dealer: Dealer, now: float) -> set[Origin]:
+        """Return the members of which each is linked with all others: sums go from each to each. One that is
+        not waits for the result, which any peer gives it.
+        """
+        usable = [member for member in dealer.holders if self._is_usable(member, now)]
+        links = {member: sum(self._are_linked(member, other) for other in usable) for member in usable}
+        linked: list[Origin] = []
+        for member in sorted(usable, key=lambda each: (each != self.me, -links[each], each)):
+            if all(self._are_linked(member, other) for other in linked):
+                linked.append(member)
+        return set(linked)
+
+    def _are_linked(self, one: Origin, other: Origin) -> bool:
+        """Return whether two members say that they hear each other."""
+        if self.me in (one, other) or one == other:
+            return True
+        peers = self._cluster.peers
+        return all(
+            there.node in peers[here].confirmed
+            and peers[here].confirmed[there.node].incarnation == there.incarnation
+            for here, there in ((one, other), (other, one))
+        )
+
+    def _lease(self, task: Task, holder: Holder) -> EvaluationLease:
+        return EvaluationLease(
+            evaluation=task.evaluation,
+            attempt=task.attempt,
+            limits=pack_exponents(task.limits),
+            granted=pack_portions(holder.taken, task.portions),
+            decided=pack_portions(holder.decided, task.portions),
+            leases=b"".join(portion.to_bytes(2, "little") for portion in holder.leases),
+            error="",
+        )
+
+    def _begin_attempt(self, dealer: Dealer, limits: Exponents, now: float) -> None:
+        """Make the evaluation again at limits that all its portions fit."""
+        task = replace(dealer.task, attempt=dealer.task.attempt + 1, limits=limits)
+        members = list(dealer.holders)
+        if task.attempt > ATTEMPTS_MAX:
+            words = (
+                f"evaluation {task.evaluation} is given up after {ATTEMPTS_MAX} attempts: its numbers are of"
+                " another size each time; is the closure deterministic?"
+            )
+            self._end(members, task, words, now)
+            return
+        self.counts.total["attempt at other limits"] += 1
+        again = self._begin_dealing(task, now, inherited=False)
+        again.dealt = dealer.dealt
+        for member in members:
+            again.report(member, self._nothing())
+        again.deal(now)
+        for member in members:
+            if self.dealer is again and member in again.holders:
+                self._send(member, self._lease(task, again.holders[member]), now)
+
+    def _end_if_hopeless(self, dealer: Dealer, now: float) -> bool:
+        """End the evaluation everywhere if a portion is left that nobody can compute."""
+        if not dealer.failures:
+            return False
+        if dealer.failed_at is None:
+            dealer.failed_at = now
+        hopeless = dealer.hopeless(dealer.holders)
+        here = {each for each in self._cluster.membership.view.members if self._is_usable(each, now)}
+        late = now - dealer.failed_at >= self._cluster.timing.failure_timeout_s
+        if hopeless is None or not dealer.holders or (here - dealer.holders.keys() and not late):
+            return False
+        portion, failures = hopeless
+        named = [f"{self._name(member)}: {words}" for member, words in sorted(failures.items())]
+        more = f"; and {len(named) - FAILED_MAX} more" if len(named) > FAILED_MAX else ""
+        words = (
+            f"portion {portion} of {dealer.task.portions} of evaluation {dealer.task.evaluation} cannot be"
+            f" computed: {'; '.join(named[:FAILED_MAX])}{more}"
+        )
+        self._end(list(dealer.holders), dealer.task, words, now)
+        return True
+
+    def _end(self, members: list[Origin], task: Task, words: str, now: float) -> None:
+        self.dealer = None
+        self._out.emit(LogEvent("evaluation", words))
+        for member in members:
+            self._send(member, self._error(task, words), now)
+
+    def _note_difference(self, dealer: Dealer) -> None:
+        if dealer.differing is None or dealer.reported:
+            return
+        dealer.reported = True
+        portion, one, other = dealer.differing
+        self._out.emit(
+            Alert(
+                f"{self._name(one)} and {self._name(other)} have computed different numbers for portion"
+                f" {portion} of evaluation {dealer.task.evaluation}, at the same point: the closure is not"
+                " deterministic, or their libraries or processors differ. All members get the same sums, but"
+                " these depend on which node computed what"
+            )
+        )
+
+    def _make_table(self, dealer: Dealer, now: float) -> None:
+        """Name the members whose sums have all portions, and have them add up."""
+        members = tuple(sorted(dealer.holders))
+        sets = tuple(dealer.holders[member].added for member in members)
+        table = self._table
+        if table is not None and (table.members, table.sets) == (members, sets):
+            return
+        self._highest += 1
+        exponents = pack_exponents(dealer.exponents)
+        self._table = table = Table((self._highest, self.me.node), members, sets, exponents)
+        message = self._pack_table(dealer.task, table)
+        for member in members:
+            if member != self.me:
+                self._send_to_peer(member, message)
+        if self.me in members:
+            self._hear_table(self.me, message, now)
+
+    @staticmethod
+    def _pack_table(task: Task, table: Table) -> EvaluationTable:
+        number, leader = table.key
+        members, assignment = pack_table(table.members, table.sets, task.portions)
+        return EvaluationTable(
+            evaluation=task.evaluation,
+            attempt=task.attempt,
+            number=number,
+            leader=leader,
+            holders=members,
+            assignment=assignment,
+            exponents=table.exponents,
+        )
+
+    # -- a member
+
+    def _hear_lease(self, leader: Origin, lease: EvaluationLease, now: float) -> None:
+        seat = self.seat
+        if seat is None or lease.evaluation != seat.task.evaluation or seat.done or leader != self._leader:
+            return
+        if lease.error:
+            seat.error = lease.error
+            self._answer(now)
+            return
+        if lease.attempt < seat.task.attempt:
+            return
+        limits = parse_exponents(lease.limits, self._groups)
+        granted = parse_portions(lease.granted, seat.task.portions)
+        decided = parse_portions(lease.decided, seat.task.portions)
+        leases = parse_leases(lease.leases, seat.task.portions)
+        if lease.attempt > seat.task.attempt:
+            self._begin_sum(seat, replace(seat.task, attempt=lease.attempt, limits=limits))
+        elif seat.added & ~granted:
+            self._begin_sum(seat)
+            seat.leases = leases
+            self._report(seat, now)
+            self._answer(now)
+            return
+        seat.granted, seat.decided, seat.leases = granted, decided, leases
+        self._answer(now)
+
+    def _hear_table(self, sender: Origin, message: EvaluationTable, now: float) -> None:
+        seat = self.seat
+        if seat is None or seat.done:
+            return
+        task = seat.task
+        if (message.evaluation, message.attempt) != (task.evaluation, task.attempt):
+            return
+        rows, sets = parse_table(message.holders, message.assignment, task.portions)
+        exponents = pack_exponents(parse_exponents(message.exponents, self._groups))
+        members = tuple(Origin(*row) for row in rows)
+        table = Table((message.number, message.leader), members, sets, exponents)
+        self._highest = max(self._highest, message.number)
+        if self.me not in table.members or (self.sums is not None and table.key <= self.sums.table.key):
+            return
+        if sets[table.members.index(self.me)] != seat.added:
+            if sender != self.me:
+                self._report(seat, now)
+            return
+        self.sums = TableSums(task, table, self.me, self._memory)
+        self._progress = (0, now)
+        for member in table.members:  # each passes it on before it asks: nobody asks for what is not known
+            if member not in (self.me, sender):
+                self._send_to_peer(member, message)
+        self._ask_for_sums(now)
+
+    def _ask_for_sums(self, now: float, *, again: bool = False) -> None:
+        """Ask for what is next of the sums; note it if they are whole."""
+        sums, seat = self.sums, self.seat
+        if sums is None or seat is None:
+            return
+        if sums.done:
+            exponents = parse_exponents(sums.table.exponents, self._groups)
+            self._complete(Result(seat.task, exponents, sums.result), seat, now)
+            newest = self.results.announce(self.results.last)
+            assert newest is not None
+            for peer in self._cluster.peers.values():
+                if peer.state is not PeerState.BARRED:
+                    self._out.send_message(peer, newest)
+            return
+        if sums.progress != self._progress[0]:
+            self._progress = (sums.progress, now)
+        sums.ask(self._send_to_peer, again=again)
+
+    def _complete(self, result: Result, seat: Seat, now: float) -> None:
+        """Keep a result, whose numbers are in the memory that the trainer reads."""
+        self.results.append(result)
+        self.sums = self.download = None
+        if self.dealer is not None and self.dealer.task.evaluation <= self.results.last:
+            self.dealer = None
+        seat.task, seat.done = result.task, True
+        self._answer(now)
+
+    # -- results of others
+
+    def _finish(self, seat: Seat, result: Result) -> None:
+        """Give the trainer a result of the log."""
+        task = result.task
+        if not seat.task.fits(task):
+            theirs, ours = (seat.task.digest, seat.task.portions), (task.digest, task.portions)
+            seat.error = describe_difference(
+                task.evaluation, f"the trainer of {self._name(self.me)}", theirs, "the run", ours
+            )
+            return
+        self._memory.totals[:] = result.sums
+        seat.task, seat.done = task, True
+
+    def _hear_result(self, sender: Origin, message: EvaluationResult, now: float) -> None:
+        """Note which results a peer holds, and fetch what the trainer waits for."""
+        if not message.first <= message.evaluation <= message.last:
+            raise refusal(f"result {message.evaluation} of {message.first} to {message.last}")
+        limits = parse_exponents(message.limits, self._groups)
+        exponents = parse_exponents(message.exponents, self._groups)
+        self._held_by[sender] = (message.first, message.last)
+        if self.dealer is not None and self.dealer.task.evaluation <= message.last:
+            self.dealer = None
+        seat, download = self.seat, self.download
+        if seat is None or seat.done or seat.error:
+            return
+        if download is None:
+            if self.sums is None and self._begin_download(seat, now):
+                return
+            return
+        if (sender, message.evaluation) != (download.source, download.evaluation) or download.result:
+            return
+        task = Task(message.evaluation, message.digest, message.portions, 0, limits)
+        if not seat.task.fits(task):
+            self.download = None
+            mine = (seat.task.digest, seat.task.portions)
+            seat.error = describe_difference(
+                task.evaluation,
+                self._name(self.me),
+                mine,
+                self._name(sender),
+                (task.digest, task.portions),
+            )
+            self._answer(now)
+            return
+        download.result = Result(task, exponents, np.empty(self._count, np.int64))
+
+    def _begin_download(self, seat: Seat, now: float) -> bool:
+        """Fetch the result that the trainer waits for from a peer that has it; False if there is none."""
+        number = seat.task.evaluation
+        others = [each for each, (first, last) in sorted(self._held_by.items()) if first <= number <= last]
+        usable = [each for each in others if self._is_usable(each, now)]
+        if not usable:
+            return False
+        source = usable[self.me.node % len(usable)]  # members that come at once ask different ones
+        self.sums = None
+        self.download = Download(number, source, Pull(0, self._count), moved_at=now)
+        self._ask_for_result(self.download)
+        return True
+
+    def _ask_for_result(self, download: Download) -> None:
+        for offset, count in download.pull.wants():
+            request = EvaluationFetch(
+                kind=Kind.RESULT,
+                evaluation=download.evaluation,
+                attempt=0,
+                table=0,
+                leader=0,
+                offset=offset,
+                count=count,
+            )
+            self._send_to_peer(download.source, request)
+
+    def _take_result(self, sender: Origin, place: Numbers, numbers: Sums, now: float) -> None:
+        seat, download = self.seat, self.download
+        if seat is None or download is None or download.result is None:
+            return
+        if (sender, place.evaluation) != (download.source, download.evaluation):
+            return
+        if not download.pull.accept(place.offset, len(numbers)):
+            return
+        end = place.offset + len(numbers)
+        download.result.sums[place.offset : end] = numbers
+        self._memory.totals[place.offset : end] = numbers
+        download.moved_at = now
+        if download.pull.done:
+            self.counts.total["result fetched from a peer"] += 1
+            self._complete(download.result, seat, now)
+        else:
+            self._ask_for_result(download)
+
+    # -- time
+
+    def tick(self, now: float) -> None:
+        """Follow who leads, deal anew what members had that are gone, and ask again for what is missing."""
+        seat, status_s = self.seat, self._cluster.timing.status_s
+        if seat is not None and not seat.done and not seat.error:
+            if self.download is not None and now - self.download.moved_at > 2 * status_s:
+                self.download = None
+                self._begin_download(seat, now)
+            elif self.sums is not None and now - self._progress[1] > status_s:
+                self._progress = (self._progress[0], now)
+                if not self._begin_download(seat, now):
+                    self._ask_for_sums(now, again=True)
+            if self._find_leader(now) != self._leader or now - self._reported_at >= status_s:
+                self._report(seat, now)
+        if self.dealer is not None:
+            self._deal(self.dealer, now)
+        if self._waiting_since is not None:
+            self._answer(now)
+
+    def _name(self, member: Origin) -> str:
+        return self._cluster.name_of(member)
+
+
+def describe_difference(
+    evaluation: int, one: str, theirs: tuple[int, int], other: str, ours: tuple[int, int]
+) -> str:
+    """Return the sentence about two nodes that ask for an evaluation with different digests, or portions."""
+    return (
+        f"{one} asks for evaluation {evaluation} with digest {theirs[0]:016x} in {theirs[1]} portions,"
+        f" {other} with {ours[0]:016x} in {ours[1]}: the point, the number of samples or of portions differs,"
+        " so their scripts, libraries or data do"
+    )
+
+
+def _set(portions: dict[int, int]) -> Portions:
+    found = 0
+    for portion in portions:
+        found |= 1 << portion
+    return found

@@ -1,0 +1,1 @@
+"""The family of seeds in mode `closure`."""

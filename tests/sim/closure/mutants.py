@@ -1,0 +1,84 @@
+"""Bugs put into the core of mode `closure` on purpose, as in mutants.py of the first family."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from p2psgd.core.closure import closure, portions, results, scales, sums
+from tests.sim.mutants import Edit, Mutant
+
+C: Final = "Closure."
+D: Final = "Dealer."
+T: Final = "TableSums."
+CLOSURE_MUTANTS: Final[dict[str, Mutant]] = {
+    # each portion counts once
+    "second-answer-granted-too": (
+        Edit(portions, D + "report", "if not (others | holder.added) >> portion & 1:", "if True:"),
+    ),
+    "sum-of-another-leader-believed": (
+        Edit(portions, D + "report", "if standing.added & others:", "if False:"),
+    ),
+    "sum-never-begun-anew": (Edit(closure, C + "_hear_lease", "elif seat.added & ~granted:", "elif False:"),),
+    "added-twice": (Edit(closure, C + "_answer", "seat.adding |= add", "pass"),),
+    "table-before-all-is-added": (
+        Edit(portions, D + "is_complete", "added |= holder.added", "added |= holder.taken"),
+    ),
+    "table-of-another-set-believed": (
+        Edit(
+            closure,
+            C + "_hear_table",
+            "if sets[table.members.index(self.me)] != seat.added:",
+            "if False:",
+        ),
+    ),
+    "table-kept-though-the-sum-changes": (Edit(closure, C + "_answer", "self.sums = None", "pass"),),
+    "empty-sum-given": (
+        Edit(
+            sums,
+            T + "__init__",
+            "zip(table.members, table.sets, strict=True) if portions]",
+            "zip(table.members, table.sets, strict=True)]",
+        ),
+    ),
+    # the sums
+    "piece-added-twice": (
+        Edit(sums, "Pull.accept", "if offset != self.next or offset + count > self.asked:", "if False:"),
+    ),
+    "total-given-before-it-is-whole": (
+        Edit(sums, T + "serve", "if self._added[piece] == self._needed:", "if self._added[piece]:"),
+    ),
+    "numbers-of-another-table-taken": (
+        Edit(closure, C + "_fits", "return ours ==", "return True or ours =="),
+    ),
+    # limits
+    "limits-never-corrected": (Edit(scales, "corrected_limits", "if not wrong.any():", "if True:"),),
+    "limits-corrected-by-the-dealers-own": (
+        Edit(portions, D + "report", "np.maximum(self.exponents, standing.exponents)", "standing.exponents"),
+    ),
+    "result-without-its-exponents": (
+        Edit(results, "ResultLog.limits_after", "result.exponents)", "result.task.limits)"),
+    ),
+    # nobody is waited for
+    "lost-members-portions-kept": (Edit(portions, D + "lose", "self.holders.pop(member, None)", "pass"),),
+    "leader-never-changes": (
+        Edit(
+            closure,
+            C + "_find_leader",
+            "if member == self.me or self._is_usable(member, now):",
+            "if True:",
+        ),
+    ),
+    "results-not-fetched": (Edit(closure, C + "_begin_download", "if not usable:", "if True:"),),
+    "what-does-not-come-not-asked-for-again": (
+        Edit(sums, T + "ask", "if again:", "if False:"),
+        Edit(closure, C + "tick", "if not self._begin_download(seat, now):", "if False:"),
+    ),
+    "no-report-again": (
+        Edit(
+            closure,
+            C + "tick",
+            "if self._find_leader(now) != self._leader or now - self._reported_at >= status_s:",
+            "if False:",
+        ),
+    ),
+}

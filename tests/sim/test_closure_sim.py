@@ -1,0 +1,52 @@
+"""A few seeds of mode `closure` by `make test`, more by `make test-all`, thousands by `make sim`."""
+
+from __future__ import annotations
+
+import pytest
+
+from p2psgd.core.closure import closure, portions, results, scales, sums
+from p2psgd.core.closure.closure import Closure
+from p2psgd.core.closure.portions import Dealer
+from p2psgd.core.closure.results import ResultLog
+from p2psgd.core.closure.sums import Pull, TableSums
+from tests.sim.closure.mutants import CLOSURE_MUTANTS
+from tests.sim.family import CLOSURE
+from tests.sim.mutants import mutated
+from tests.sim.sweep import hunt, run_seed, sweep
+
+FEW_SEEDS, SEEDS = range(4), range(25)
+QUICK_MUTANTS = ("second-answer-granted-too", "table-before-all-is-added", "empty-sum-given")
+RARE = {"all lost at once", "closure: sum begun anew"}  # in so few seeds
+
+
+def test_no_seed_violates_an_invariant() -> None:
+    assert [outcome.violation for outcome in sweep(FEW_SEEDS, family=CLOSURE).failed] == []
+
+
+@pytest.mark.long
+def test_in_more_seeds_none_does_and_what_must_occur_does() -> None:
+    """In one test: several would run all seeds in each process that has one of them."""
+    summary = sweep(SEEDS, family=CLOSURE)
+    assert [outcome.violation for outcome in summary.failed] == []
+    assert set(summary.unseen) <= RARE
+
+
+def test_two_runs_of_a_seed_leave_the_same_trace() -> None:
+    one, other = (run_seed(1, draw=CLOSURE.draw, tracing=True).trace for _ in range(2))
+    assert len(one) > 100
+    assert "\n".join(one).encode() == "\n".join(other).encode()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QUICK_MUTANTS)
+def test_a_mutant_dies(name: str) -> None:
+    assert hunt(name, range(20), family=CLOSURE, deaths_max=1).first is not None
+
+
+@pytest.mark.parametrize("name", CLOSURE_MUTANTS)
+def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
+    places = (Closure, Dealer, Pull, ResultLog, TableSums, closure, portions, results, scales, sums)
+    before = [dict(vars(place)) for place in places]
+    with mutated(CLOSURE_MUTANTS[name]):
+        pass
+    assert [dict(vars(place)) for place in places] == before
