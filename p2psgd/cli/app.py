@@ -41,6 +41,7 @@ from p2psgd.cli.options import (
     ModeOption,
     Output,
     OutputOption,
+    PartsOption,
     PayloadOption,
     RankOption,
     RecipeOption,
@@ -127,6 +128,7 @@ def local(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training command instead of the built-in trainer.")
     ] = None,
+    parts: PartsOption = None,
     output: OutputOption = Output.FIRST,
     http: HttpOption = None,
     failure_timeout: FailureTimeoutOption = 5.0,
@@ -160,6 +162,7 @@ def local(
         device=device,
         http=parse_http(http),
         output=output,
+        parts=parts,
     )
     plan = make_plan(request)
     for variable in option_variables(context):  # the plan has it, for all nodes or for the first alone

@@ -19,7 +19,7 @@ from p2psgd.base.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.base.formatting import print_text, printable
 from p2psgd.cli.commands import Commands
 from p2psgd.cli.options import JsonOption
-from p2psgd.cli.places import PlaceOption, find_control, find_state
+from p2psgd.cli.places import PlaceOption, find_control, find_parts, find_state
 
 if TYPE_CHECKING:
     from p2psgd.cli.weights_file import Written
@@ -37,6 +37,15 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Print the status of a node of this machine."""
+    if parts := find_parts(state):
+        from p2psgd.cli.parts import print_status
+
+        print_status(parts, lambda place: _print_status(place, compression=compression), as_json=as_json)
+        return
+    _print_status(state, compression=compression, as_json=as_json)
+
+
+def _print_status(state: Path | None, *, compression: bool = False, as_json: bool = False) -> None:
     from p2psgd.observe.compression import render_compression
     from p2psgd.observe.status import read_status
     from p2psgd.observe.text import render_status
@@ -128,6 +137,11 @@ def digest(
     """
     from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
 
+    if parts := find_parts(state):
+        from p2psgd.cli.parts import print_digest
+
+        print_digest(parts, _client, as_json=as_json)
+        return
     with _client(state) as client:
         report = scrub_and_report(client)
     print_text(report.model_dump_json(indent=2) if as_json else render_digest(report))
@@ -153,9 +167,11 @@ def remove(
     """
     from p2psgd.cli.remove import remove_node
 
-    with _client(state) as client:
-        standing, words = remove_node(client, member, forbid=forbid)
-    print_text(standing.model_dump_json(indent=2) if as_json else words)
+    places: list[Path | None] = [*find_parts(state)]
+    for place in places or [state]:
+        with _client(place) as client:
+            standing, words = remove_node(client, member, forbid=forbid)
+        print_text(standing.model_dump_json(indent=2) if as_json else words)
 
 
 def export(
@@ -167,8 +183,14 @@ def export(
     from p2psgd.cli.weights_file import check_weights_name, export_weights
 
     check_weights_name(file)
-    with _client(state) as client:
-        written = export_weights(client, file)
+    if parts := find_parts(state):
+        from p2psgd.cli.parts import export_parts
+
+        with contextlib.ExitStack() as stack:
+            written = export_parts([stack.enter_context(_client(place)) for place in parts], file)
+    else:
+        with _client(state) as client:
+            written = export_weights(client, file)
     _print_written(file, written, as_json=as_json)
 
 
@@ -230,19 +252,25 @@ def export_checkpoint(
 ) -> None:
     """Write the weights of a checkpoint (default: the newest whole one), a float32 array for each tensor."""
     from p2psgd.cli.checkpoint_listing import open_store, read_whole
-    from p2psgd.cli.weights_file import check_weights_name, write_weights
+    from p2psgd.cli.parts import put_together
+    from p2psgd.cli.weights_file import check_weights_name, make_arrays, write_arrays
     from p2psgd.node.recovery import unpack_trainer
     from p2psgd.wire.update import weights_of
 
     check_weights_name(file)
-    found = read_whole(open_store(find_state(state)), number)
-    spec = found.spec
-    values = weights_of(found.coordinates[: spec.weights], mode=spec.mode, quantum_log2=spec.quantum_log2)
-    script, trouble = None, ""
-    try:
-        trainer = unpack_trainer(found.trainer)
-        script = trainer.script if trainer else None
-    except CheckpointError as error:
-        trouble = f", without what the script kept: {error}"
-    written = write_weights(file, values, tensors=spec.tensors, digest=found.digest, script=script)
+    made, trouble = [], ""
+    parts = find_parts(state)
+    if parts and number is not None:
+        raise UsageError("--number is of one part's checkpoints: give --state of that part as well")
+    for place in parts or [find_state(state)]:
+        found = read_whole(open_store(place), number)
+        spec, script = found.spec, None
+        values = weights_of(found.coordinates[: spec.weights], mode=spec.mode, quantum_log2=spec.quantum_log2)
+        try:
+            trainer = unpack_trainer(found.trainer)
+            script = trainer.script if trainer else None
+        except CheckpointError as error:
+            trouble = f", without what the script kept: {error}"
+        made.append(make_arrays(values, tensors=spec.tensors, digest=found.digest, script=script))
+    written = write_arrays(file, put_together(made) if parts else made[0])
     _print_written(file, written, as_json=as_json, trouble=trouble)

@@ -22,6 +22,8 @@ from p2psgd.cli.options import (
     JsonOption,
     ListenOption,
     LogFormatOption,
+    PartOption,
+    PartsOption,
     PeersOption,
     PlaintextOption,
     RankOption,
@@ -31,6 +33,7 @@ from p2psgd.cli.options import (
     check_finding,
     parse_http,
     parse_listen,
+    parse_part_option,
     parse_rank,
     parse_source,
 )
@@ -67,6 +70,8 @@ def node(
         ),
     ] = None,
     rank: RankOption = None,
+    part: PartOption = None,
+    parts: PartsOption = None,
     listen: ListenOption = LISTEN_DEFAULT,
     state: StateOption = None,
     trainer: Annotated[
@@ -120,8 +125,11 @@ def node(
     from p2psgd.node.daemon import run_node
     from p2psgd.node.options import NodeOptions
 
-    address = parse_listen(listen)
+    address, its_part = parse_listen(listen), parse_part_option(part)
     check_failure_timeout(failure_timeout)
+    _check_parts(part, parts, zeroconf=zeroconf, control=control)
+    above = 0 if its_part is None else its_part.index
+    advertised, shown = _parse_advertised(advertise, address.port), parse_http(http)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
     if tls is not None and insecure_plaintext:
@@ -133,9 +141,10 @@ def node(
         peers=source,
         zeroconf=zeroconf,
         bootstrap_expect=bootstrap_expect,
-        advertise=_parse_advertised(advertise, address.port),
+        advertise=None if advertised is None else advertised.above(above),
         rank=None if rank is None else parse_rank(rank),
-        listen=address,
+        part=its_part,
+        listen=address.above(above),
         state=state or default_state_directory(),
         control=control,
         control_group=None if control_group is None else _group_id(control_group),
@@ -143,7 +152,7 @@ def node(
         tls=tls,
         insecure_plaintext=insecure_plaintext,
         trainer=trainer,
-        http=parse_http(http),
+        http=None if shown is None else shown.above(above),
         http_exposed=http_exposed,
         failure_timeout_s=failure_timeout,
         log_budget_bytes=log_budget * 1024 * 1024,
@@ -154,7 +163,21 @@ def node(
         return
     check_finding(source, zeroconf=zeroconf)
     begin_log(log_format)  # until here a refusal is for the person who has typed the command, and text
+    if parts is not None:
+        from p2psgd.node.parts import run_parts
+
+        raise typer.Exit(run_parts(options, parts, log_format=log_format.value))
     raise typer.Exit(run_node(options))
+
+
+def _check_parts(part: str | None, parts: int | None, *, zeroconf: bool, control: Path | None) -> None:
+    """Raise UsageError for options that do not go together with parts of a model."""
+    if part is not None and parts is not None:
+        raise UsageError("--part is for the daemon of one part, and --parts starts all of them: give one")
+    if zeroconf and (part is not None or parts is not None):
+        raise UsageError("daemons of parts find others by --peers alone: leave --zeroconf out")
+    if parts is not None and control is not None:
+        raise UsageError("--control is the socket of one daemon, and --parts starts several: leave it out")
 
 
 def _parse_advertised(text: str | None, port: int) -> Address | None:

@@ -14,6 +14,7 @@ from p2psgd.cli.configuration import PeersText, take_file
 from p2psgd.observe.logs import LogFormat
 
 if TYPE_CHECKING:
+    from p2psgd.ipc.part import Part
     from p2psgd.net.address import Address
     from p2psgd.net.peer_sources.source import PeerSource
 
@@ -93,6 +94,23 @@ RankOption = Annotated[
     typer.Option(
         help="Which part of the data this node takes, and of how many: i/n, with i from 0 (default: its "
         "place in hosts.txt)."
+    ),
+]
+PartOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="k/K",
+        help="Which part of a model this node trains that is cut over K ranks, k from 0. All ports, those in "
+        "--peers too, are k higher than they say.",
+    ),
+]
+PartsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=64,
+        help="The parts of a model that is cut over the devices of a node: one daemon for each, and one "
+        "trainer command, such as torchrun, for all.",
     ),
 ]
 StepsOption = Annotated[
@@ -244,6 +262,16 @@ def check_device(device: str | None) -> None:
 
     if device is not None and not is_device(device):
         raise UsageError(f"--device {device!r:.40} is not known: give {WORDS}")
+
+
+def parse_part_option(text: str | None) -> Part | None:
+    """Parse --part; UsageError if it is not k/K."""
+    from p2psgd.ipc.part import parse_part
+
+    try:
+        return None if text is None else parse_part(text)
+    except ValueError as error:
+        raise UsageError(f"--part: {error}") from None
 
 
 def parse_rank(text: str) -> tuple[int, int]:

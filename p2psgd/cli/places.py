@@ -44,6 +44,15 @@ def find_control(state: Path | None) -> Path:
     return path
 
 
+def find_parts(state: Path | None) -> list[Path]:
+    """Return the state directories of all parts, if the node trains a model in parts; else none."""
+    from p2psgd.ipc import listener
+    from p2psgd.ipc.part import part_directories
+
+    path = listener.control_path(state)
+    return [] if os.path.lexists(path) else part_directories(path.parent)
+
+
 def find_state(state: Path | None) -> Path:
     """Return the state directory to read; a node need not run there."""
     from p2psgd.ipc import listener

@@ -132,20 +132,34 @@ def export_weights(client: ControlClient, path: Path) -> Written:
 
     The file appears whole or not at all. UsageError if it cannot be written.
     """
+    return write_arrays(path, fetch_arrays(client))
+
+
+class Made(NamedTuple):
+    """The arrays of a file of weights, and what is said of it; `aliases`: second names, and the first."""
+
+    arrays: Arrays
+    buffers: Arrays
+    aliases: Mapping[str, str]
+    digest: str
+    steps: int | None
+
+
+def fetch_arrays(client: ControlClient) -> Made:
+    """Return the arrays of the replica of the daemon that `client` is connected to."""
     answer, coordinates, script = fetch_replica(client, with_script=True)
     values = weights_of(coordinates[: answer.weights], mode=answer.mode, quantum_log2=answer.quantum_log2)
-    return write_weights(path, values, tensors=answer.tensors, digest=answer.digest, script=script)
+    return make_arrays(values, tensors=answer.tensors, digest=answer.digest, script=script)
 
 
-def write_weights(
-    path: Path,
+def make_arrays(
     values: NDArray[np.float32],
     *,
     tensors: Tensors,
     digest: int = 0,
     script: Mapping[str, ScriptValue] | None = None,
-) -> Written:
-    """Write weights float32 (P,) by tensor, as `write_tensors` does, with the buffers that a script keeps."""
+) -> Made:
+    """Return weights float32 (P,) by tensor, with the buffers that a script keeps."""
     kept = script or {}
     arrays: Arrays = {}
     start = 0
@@ -153,14 +167,25 @@ def write_weights(
         size = math.prod(shape)
         arrays[name] = values[start : start + size].reshape(shape)
         start += size
-    buffers = _buffers_of(kept, arrays)
-    arrays |= buffers
-    for name, value in kept.items():
-        if name.startswith(ALIAS) and isinstance(value, str) and value in arrays:
-            arrays.setdefault(name.removeprefix(ALIAS), arrays[value])
-    write_tensors(path, arrays)
+    aliases = {
+        name.removeprefix(ALIAS): value
+        for name, value in kept.items()
+        if name.startswith(ALIAS) and isinstance(value, str)
+    }
     steps = kept.get("steps")
-    return Written(start, f"{digest:016x}", len(buffers), steps if isinstance(steps, int) else None)
+    buffers = _buffers_of(kept, arrays)
+    return Made(arrays, buffers, aliases, f"{digest:016x}", steps if isinstance(steps, int) else None)
+
+
+def write_arrays(path: Path, made: Made) -> Written:
+    """Write the arrays, the buffers and what has a second name, as `write_tensors` does."""
+    arrays = made.arrays | made.buffers
+    for name, first in made.aliases.items():
+        if first in arrays:
+            arrays.setdefault(name, arrays[first])
+    write_tensors(path, arrays)
+    weights = sum(values.size for values in made.arrays.values())
+    return Written(weights, made.digest, len(made.buffers), made.steps)
 
 
 def _buffers_of(script: Mapping[str, ScriptValue], tensors: Arrays) -> Arrays:

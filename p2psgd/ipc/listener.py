@@ -16,6 +16,7 @@ from pathlib import Path
 
 from p2psgd.base.aio import is_reserved
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
+from p2psgd.ipc.part import part_directory
 from p2psgd.ipc.protocol import (
     REQUEST_BYTES_MAX,
     Datagram,
@@ -63,6 +64,14 @@ def control_path(control: str | Path | None = None, environment: Mapping[str, st
     path = Path(chosen) if chosen else default_state_directory(environment)
     names_socket = path.suffix == ".sock" or path.is_socket()
     return path if names_socket and not path.is_dir() else path / SOCKET_NAME
+
+
+def part_control(control: str | Path | None, index: int) -> str | Path | None:
+    """Return the control socket of one part of a model, if `control` or what stands for it is the state
+    directory of all parts; else `control`.
+    """
+    place = part_directory(control_path(control).parent, index)
+    return place / SOCKET_NAME if place.is_dir() else control
 
 
 def _service_alone(environment: Mapping[str, str]) -> bool:

@@ -87,6 +87,10 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    def above(self, ports: int) -> Address:
+        """Return the address this many ports above; port 0, which stands for any, stays."""
+        return Address(self.host, self.port + ports) if self.port else self
+
 
 def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT, to_listen: bool = False) -> Address:
     """Parse `host`, `host:port`, `[ipv6]` or `[ipv6]:port`; ValueError with a sentence otherwise.

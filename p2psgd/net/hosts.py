@@ -68,14 +68,16 @@ async def find_hosts(
     *,
     timeout_s: float,
     advertised: Address | None = None,
+    ports_above: int = 0,
     quiet: bool = False,
 ) -> Hosts:
     """Ask the source for the node that listens on `listening`, and log what the answer says about that node
     unless `quiet`.
 
-    `advertised`: where others dial it instead. UsageError if the source gives no list.
+    `advertised`: where others dial it instead; `ports_above`: how much higher all ports are than those in the
+    list. UsageError if the source gives no list.
     """
-    addresses = await source.addresses()
+    addresses = tuple(each.above(ports_above) for each in await source.addresses())
     own = (listening,) if advertised is None else (listening, advertised)
     hosts = await split_own(addresses, *own, timeout_s=timeout_s)
     if not source.ordered:

@@ -152,8 +152,14 @@ class Node:
         self._supervision.ready()
 
     async def _find_hosts(self, source: PeerSource, *, quiet: bool = False) -> Hosts:
-        timeout_s, advertised = self.options.failure_timeout_s, self.options.advertise
-        return await find_hosts(source, self.listen, timeout_s=timeout_s, advertised=advertised, quiet=quiet)
+        return await find_hosts(
+            source,
+            self.listen,
+            timeout_s=self.options.failure_timeout_s,
+            advertised=self.options.advertise,
+            ports_above=self.options.ports_above,
+            quiet=quiet,
+        )
 
     async def _serve_http(self) -> None:
         """Start the HTTP server if it is asked for; what it takes is imported only then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from p2psgd.ipc.part import Part
 from p2psgd.net.address import Address
 from p2psgd.net.peer_sources.source import PeerSource
 
@@ -16,7 +17,8 @@ class NodeOptions:
     use it. `tls`: the TLS directory; without one a node listens on loopback only, unless
     `insecure_plaintext`. `bootstrap_expect`: how many nodes bootstrap the run, if not those of the list;
     `advertise`: where others dial this node instead; `rank`: (i, n), if not by the place in the
-    list.
+    list. `part`: the part of the model that its trainer holds, if that is cut over several; the ports of
+    `peers` are those of part 0.
     """
 
     peers: PeerSource | None
@@ -30,6 +32,7 @@ class NodeOptions:
     bootstrap_expect: int | None = None
     advertise: Address | None = None
     rank: tuple[int, int] | None = None
+    part: Part | None = None
     zeroconf: bool = False
     trainer: str | None = None
     http: Address | None = None
@@ -50,6 +53,11 @@ class NodeOptions:
     def elastic(self) -> bool:
         """Return whether nodes may come and go without a list that all of them have: none has a place."""
         return self.zeroconf or (self.peers is not None and not self.peers.ordered)
+
+    @property
+    def ports_above(self) -> int:
+        """Return by how much the ports of this node and its peers are above those of the list."""
+        return 0 if self.part is None else self.part.index
 
     @property
     def control_place(self) -> Path:

@@ -18,7 +18,7 @@ from p2psgd.base.errors import ExitCode
 from p2psgd.base.formatting import OWN, counted, size
 
 LINE_BYTES_MAX: Final = 4096
-LINES_KEPT: Final = 50  # at the end: a traceback of PyTorch with its cause has some 40
+LINES_KEPT: Final = 100  # at the end: a traceback of PyTorch takes some 40, and torchrun's report as many
 WINDOW_S: Final = 10.0
 WINDOW_BYTES: Final = 256 * 1024  # 400 lines a second: a hundredth of a core for the daemon, 2 GB a day
 LINE_COST: Final = 64  # bytes that a line counts for in addition: its time, and the work with it
@@ -27,6 +27,8 @@ OWN_TRAINER: Final = "p2psgd train: "  # how a line of the built-in trainer begi
 # CSI (colours, movements), OSC (titles, links) and other escape sequences of ECMA-48.
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
 _BEHIND_BAR: Final = re.compile(rb"(\r[^\r\n]+)(?=" + OWN.encode() + b")")
+_LAUNCHER: Final = re.compile(r"torch/distributed/elastic/|torch\.distributed\.elastic\.")
+_RANK_EXIT: Final = re.compile(r"\s*exitcode\s*: (-?\d+)\s*\(pid: \d+\)")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRACEBACKS: Final = (
     "Traceback (most recent call last)",
@@ -142,6 +144,20 @@ def last_words(last_lines: Sequence[str], code: int) -> str:
     if last_lines and last_lines[-1].startswith(OWN) and code in set(ExitCode):
         return last_lines[-1].removeprefix(OWN)
     return next((line for line in reversed(last_lines) if not line.startswith((OWN, OWN_TRAINER))), "")
+
+
+def without_launcher(last_lines: Sequence[str], code: int) -> tuple[list[str], int]:
+    """Return what the script of a launcher printed last, and the exit code of the rank that failed, where
+    torchrun reports that; else the lines and the code as they are.
+
+    That of a rank which was killed counts most: the others fail since it is gone.
+    """
+    reported = [int(found[1]) for line in last_lines if (found := _RANK_EXIT.match(line))]
+    begin = next((place for place, line in enumerate(last_lines) if _LAUNCHER.search(line)), None)
+    if code != ExitCode.FAILED or begin is None or not reported:
+        return list(last_lines), code
+    # The root cause is the last one; a rank that is ended by torchrun is none of these.
+    return list(last_lines[:begin]), min(reported) if min(reported) < 0 else reported[-1]
 
 
 def _exception(last_lines: Sequence[str]) -> str:

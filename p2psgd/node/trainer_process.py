@@ -15,7 +15,7 @@ from typing import Final
 
 from p2psgd.base.aio import raise_failure
 from p2psgd.base.errors import FINAL, STORE, ExitCode, UsageError, words_of
-from p2psgd.node.trainer_output import TrainerOutput, last_words
+from p2psgd.node.trainer_output import TrainerOutput, last_words, without_launcher
 
 # ----------------------------------------------------------------------------
 # Crashes of a trainer, counted: when it is started again, and when that is not worth another try.
@@ -164,6 +164,7 @@ class Supervisor:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._finishing = False
+        self._beginning_again = False
 
     def start(self) -> None:
         """Start the trainer; returns at once."""
@@ -202,6 +203,18 @@ class Supervisor:
         """Send SIGKILL to the trainer's process group."""
         self._signal(signal.SIGKILL)
 
+    def begin_again(self, words: str) -> None:
+        """End the trainer for this reason and start it again, which does not count as a crash."""
+        if self._process is None or self._process.returncode is not None or self._beginning_again:
+            return
+        self._beginning_again, self.words = True, words
+        self._signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, self._kill_if, self._process)
+
+    def _kill_if(self, process: asyncio.subprocess.Process) -> None:
+        if process is self._process:
+            self.kill()
+
     def _signal(self, number: signal.Signals) -> None:
         # While it has not been waited for, its process group cannot be somebody else's.
         if self._process is not None and self._process.returncode is None:
@@ -227,7 +240,12 @@ class Supervisor:
                 self.words = ""
                 self._ended()
                 return
-            reason = last_words(output.last_lines, code)
+            if self._beginning_again:
+                self._beginning_again = False
+                await self._wait(FIRST_DELAY_S)
+                continue
+            lines, code = without_launcher(output.last_lines, code)
+            reason = last_words(lines, code)
             if (mend := what_to_mend(code, reason, came=self._came())) is not None:
                 self._failed(*mend)
                 return

@@ -86,6 +86,12 @@ def lay_down_id(state: Path, *, node: int, name: str) -> None:
         _write(path, {"node": f"{node:016x}", "name": name, "incarnation": 0})
 
 
+def read_id(state: Path) -> int | None:
+    """Return the id of the node whose state directory this is; None if it has none yet."""
+    known = _read(state / NODE_NAME)
+    return None if known is None else known[0]
+
+
 def _begin_life(state: Path, lock: int, name: str | None, certified: int | None, above: int) -> Identity:
     path = state / NODE_NAME
     known = _read(path)

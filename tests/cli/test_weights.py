@@ -15,7 +15,7 @@ import safetensors.numpy
 
 import p2psgd
 from p2psgd.base.errors import TrainerError, UsageError
-from p2psgd.cli.weights_file import export_weights, write_weights
+from p2psgd.cli.weights_file import export_weights, make_arrays, write_arrays
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
@@ -160,7 +160,7 @@ def test_a_model_of_5000_tensors_trains_on_two_nodes_restarts_and_is_exported(tm
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
 def test_tensors_keep_their_names_whatever_they_are(tmp_path: Path, suffix: str) -> None:
     path, tensors = tmp_path / f"weights.{suffix}", (("file", (2,)), ("a/b c", ()), ("allow_pickle", (1, 1)))
-    write_weights(path, np.array([-2.0, 0.25, 0.5, 0.75], np.float32), tensors=tensors)
+    write_arrays(path, make_arrays(np.array([-2.0, 0.25, 0.5, 0.75], np.float32), tensors=tensors))
     weights = safetensors.numpy.load_file(path) if suffix == "safetensors" else dict(np.load(path))
     assert weights["file"].tolist() == [-2.0, 0.25]
     assert weights["a/b c"].shape == ()

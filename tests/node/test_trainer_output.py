@@ -17,6 +17,7 @@ from p2psgd.node.trainer_output import (
     TrainerOutput,
     crash_report,
     last_words,
+    without_launcher,
 )
 
 
@@ -180,3 +181,38 @@ def test_what_p2psgd_prints_for_information_is_no_reason() -> None:
 
 def test_where_the_exit_code_is_one_of_p2psgd_its_sentence_is_the_reason() -> None:
     assert last_words(["epoch 3", "p2psgd: no recipe x"], ExitCode.USAGE) == "no recipe x"
+
+
+TORCHRUN = """\
+W1127 09:12:47 101 torch/distributed/elastic/multiprocessing/api.py:1010] Sending process 7 closing signal
+E1127 09:12:47 101 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1) local_rank: 0
+Traceback (most recent call last):
+  File "/usr/bin/torchrun", line 8, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+Root Cause (first observed failure):
+[0]:
+  exitcode  : {code:<8} (pid: 7)
+============================================================
+"""
+
+
+@pytest.mark.parametrize("exit_code", [1, 78, -9])
+def test_a_launcher_that_reports_a_failed_rank_is_seen_through(exit_code: int) -> None:
+    script = ["Traceback (most recent call last):", "  File 'train.py'", "ValueError: no data"]
+    lines, code = without_launcher([*script, *TORCHRUN.format(code=exit_code).splitlines()], 1)
+    assert (lines, code) == (script, exit_code)
+    if code == 1:
+        assert last_words(lines, code) == "ValueError: no data"
+
+
+def test_a_rank_that_was_killed_counts_more_than_those_that_failed_since_it_was_gone() -> None:
+    both = TORCHRUN.format(code=-9) + TORCHRUN.format(code=1)
+    assert without_launcher(both.splitlines(), 1) == ([], -9)
+
+
+def test_other_output_is_left_as_it_is() -> None:
+    lines = ["exitcode : 3 (pid: 7)", "ValueError"]
+    assert without_launcher(lines, 1) == (lines, 1)
+    assert without_launcher(TORCHRUN.format(code=3).splitlines(), 0)[1] == 0

@@ -21,6 +21,9 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import printable
 from p2psgd.cli.local.output import LOG_NAME, last_report
 from p2psgd.cli.local.plan import Plan
+from p2psgd.ipc.part import part_directory
+from p2psgd.node.parts import read_parts
+from p2psgd.observe.parts import GroupTrainer
 from p2psgd.storage.identity import lay_down_id
 
 # ----------------------------------------------------------------------------
@@ -50,6 +53,20 @@ def free_ports(count: int, among: Iterable[int] | None = None) -> list[int]:
             f"only {len(found)} of {count} loopback ports from {PORT_LOW} up are free: end other servers",
             ExitCode.TEMPORARY,
         )
+    return found
+
+
+def free_blocks(count: int, ports: int) -> list[int]:
+    """Return the first ports of `count` distinct blocks of this many, on which nobody listens now; UsageError
+    if there are fewer.
+    """
+    firsts = [port for port in ports_to_listen_on() if port % ports == 0]
+    random.SystemRandom().shuffle(firsts)
+    free = (first for first in firsts if all(map(_is_free, range(first, first + ports))))
+    found = list(itertools.islice(free, count))
+    if len(found) < count:
+        words = f"only {len(found)} of {count} blocks of {ports} loopback ports are free: end other servers"
+        raise UsageError(words, ExitCode.TEMPORARY)
     return found
 
 
@@ -140,12 +157,24 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class LocalDaemon:
-    """A daemon process; it may have ended, which `exit_code` and `ending` show."""
+    """A daemon process; it may have ended, which `exit_code` and `ending` show.
 
-    def __init__(self, name: str, directory: Path, process: subprocess.Popen[bytes]) -> None:
-        self.name = name
-        self.directory = directory
-        self.process = process
+    Where nodes train a model in parts it is the daemon of `part`, and `process` is what runs all daemons of
+    the `node`, whose directory is `home`.
+    """
+
+    def __init__(
+        self, node: str, home: Path, process: subprocess.Popen[bytes], part: int | None = None
+    ) -> None:
+        self.node, self.home, self.process, self.part = node, home, process, part
+        self.name = node if part is None else f"{node}.{part}"
+        self.directory = home if part is None else part_directory(home, part)
+
+    @property
+    def group_trainer(self) -> GroupTrainer | None:
+        """The trainer command of all parts of the node; None if the model is whole, or nothing is known."""
+        running = None if self.part is None else read_parts(self.home)
+        return None if running is None else running.trainer
 
     @property
     def exit_code(self) -> int | None:
@@ -164,7 +193,7 @@ class LocalDaemon:
     def last_words(self) -> str:
         """The last line in the log that is not empty, without the name of the program."""
         try:
-            with (self.directory / LOG_NAME).open("rb") as log:
+            with (self.home / LOG_NAME).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
                 lines = log.read().decode(errors="replace").split("\n")
         except OSError:
@@ -175,7 +204,7 @@ class LocalDaemon:
     @property
     def report(self) -> list[str]:
         """The traceback, or the last lines, of the node's trainer."""
-        return last_report(self.directory / LOG_NAME)
+        return last_report(self.home / LOG_NAME)
 
 
 class Cluster:
@@ -209,17 +238,22 @@ class Cluster:
         be written.
         """
         self._claim_state()
-        ports = free_ports(self._plan.nodes)
+        parts = self._plan.parts
+        ports = free_ports(self._plan.nodes) if parts is None else free_blocks(self._plan.nodes, parts)
         hosts = self._plan.state / "hosts.txt"
         hosts.write_text("".join(f"{LOOPBACK}:{port}\n" for port in ports))
         for index, (name, port) in enumerate(zip(self._plan.names, ports, strict=True)):
             directory = self._plan.directory(index)
             directory.mkdir(mode=0o700, exist_ok=True)
-            lay_down_id(directory, node=index + 1, name=name)  # so a ring has the same order in every run
+            places = [directory] if parts is None else [part_directory(directory, k) for k in range(parts)]
+            for place in places:  # so a ring has the same order in every run
+                place.mkdir(mode=0o700, exist_ok=True)
+                lay_down_id(place, node=index + 1, name=name)
             command = [sys.executable, "-m", "p2psgd.cli.child", str(os.getpid()), ""]
             command += ["node", "--peers", str(hosts)]
             command += ["--listen", f"{LOOPBACK}:{port}", "--state", str(directory), "--name", name]
             command += ["--failure-timeout", f"{self._plan.failure_timeout_s:g}"]
+            command += [] if parts is None else ["--parts", str(parts)]
             command += ["--log-format", "text"]  # the files are for people, and their last line is quoted
             command += [*self._plan.http_options(index), "--trainer", self._plan.trainer_command(index)]
             environment = self._environment() | {MARK: mark_of(self._run, name)}
@@ -233,20 +267,21 @@ class Cluster:
                     env=environment,
                     start_new_session=True,
                 )
-            self.daemons.append(LocalDaemon(name, directory, process))
+            numbers = [None] if parts is None else range(parts)
+            self.daemons += [LocalDaemon(name, directory, process, part) for part in numbers]
 
     def discard(self, daemon: LocalDaemon) -> None:
         """Kill a daemon if it still runs, and whatever it leaves behind (its trainer)."""
         if daemon.exit_code is None:
             daemon.process.kill()
             daemon.process.wait()
-        kill_marked(mark_of(self._run, daemon.name))
+        kill_marked(mark_of(self._run, daemon.node))
 
     def stop(self, limit_s: float) -> list[str]:
         """Ask all daemons to end, wait up to `limit_s`, kill the others; return the names of those killed."""
-        for daemon in self.daemons:
-            if daemon.exit_code is None:
-                daemon.process.send_signal(signal.SIGTERM)
+        for process in {daemon.process.pid: daemon.process for daemon in self.daemons}.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + limit_s
         while any(daemon.exit_code is None for daemon in self.daemons) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
@@ -274,7 +309,7 @@ class Cluster:
             for name, value in os.environ.items()
             if name not in ("P2PSGD_CONTROL", "P2PSGD_STATE")
         }
-        threads = str(max(1, len(os.sched_getaffinity(0)) // self._plan.nodes))
+        threads = str(max(1, len(os.sched_getaffinity(0)) // len(self._plan.replicas)))
         return dict.fromkeys(THREAD_VARIABLES, threads) | environment
 
 

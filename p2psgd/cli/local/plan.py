@@ -35,6 +35,7 @@ class Request:
     recipe says. `trainer`: a command that attaches by itself, in the place of the built-in trainer.
     `initial`: a file of weights that the built-in one starts from. `told`: what counts in the place of the
     recipe's [run]. `http`: where the first node shows itself. `output`: whose trainers' output is shown.
+    `parts`: into how many the model is cut inside each node; None: it is whole, with one daemon.
     `state`: a directory for the nodes' state and logs, kept; None: a temporary one, kept only when something
     went wrong.
     """
@@ -53,6 +54,7 @@ class Request:
     device: str | None = None
     http: Address | None = None
     output: Output = Output.FIRST
+    parts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,13 @@ class Plan(Request):
     def directory(self, index: int) -> Path:
         """The state directory of one node."""
         return self.state / f"node-{index}"
+
+    @property
+    def replicas(self) -> list[str]:
+        """The names of all replicas: those of the nodes, or of each one's parts."""
+        if self.parts is None:
+            return self.names
+        return [f"{name}.{part}" for name in self.names for part in range(self.parts)]
 
     def http_options(self, index: int) -> list[str]:
         """Return the options by which the first node shows itself."""
@@ -100,6 +109,11 @@ def make_plan(asked: Request) -> Plan:
         recipe = _check_recipe(asked)
     else:
         _check_trainer(asked, asked.trainer)
+    if asked.parts is not None and asked.trainer is None:
+        raise UsageError(
+            "--parts is for a script that cuts its model over the ranks of a process group: give it as"
+            f' --trainer "torchrun --nproc-per-node {asked.parts} train.py"'
+        )
     if asked.report is not None:
         check_output(asked.report, "report")
     if asked.weights is not None:

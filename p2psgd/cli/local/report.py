@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from p2psgd.base import formatting
+from p2psgd.ipc.part import combine_digests
 from p2psgd.observe.compression import describe_nodes, fraction
 from p2psgd.observe.status import (
     Compression,
@@ -56,6 +57,8 @@ class Outcome:
     paces: Mapping[str, float | None] = field(default_factory=dict)  # steps/s over the same time
     identical: bool = False
     digest: int | None = None
+    parts: int | None = None  # of the model in each node; each part of a node has a status of its own
+    part_digests: Sequence[int] = ()  # of all parts, where they were compared and are identical
     digests: Mapping[str, int] = field(default_factory=dict)  # of the replicas that were compared
     accuracies: Mapping[str, float] = field(
         default_factory=dict
@@ -67,25 +70,28 @@ class Outcome:
 
 def build_report(outcome: Outcome) -> Report:
     """Return the report as plain values."""
-    nodes = outcome.statuses
+    nodes, count = outcome.statuses, outcome.parts or 1
     run = next((status.run for status in nodes if status.run), None)
+    runs = [next((status.run for status in nodes[part::count] if status.run), None) for part in range(count)]
+    parts = [f"{digest:016x}" for digest in outcome.part_digests]
     compression = describe_nodes(
         [outcome.compression.get(node.node) or node.compression for node in nodes], run.weights if run else 0
     )
     return {
-        "nodes": len(nodes),
+        "nodes": len(nodes) // count,
+        **({"parts": count, "part_digests": parts} if outcome.parts else {}),
         "mode": run.mode if run else None,
         "rounds": max((node.ring.round for node in nodes if node.ring), default=None),
         "rounds_per_s": _rounds_per_s(outcome),
         "step": describe_steps([node.trainer for node in nodes]),
-        "weights": run.weights if run else 0,
+        "weights": sum(each.weights for each in runs if each),
         "quantum": 2.0**run.quantum_log2 if run else None,
         "wall_s": round(outcome.wall_s, 3),
         "bits_per_index": bits_per_index(nodes),
         "compression_ratio": compression_ratio(nodes),
         "compression": compression.model_dump(exclude_unset=True) if compression else None,
         "replicas_identical": outcome.identical,
-        "digest": _hexadecimal(outcome.digest),
+        "digest": combine_digests(parts) if outcome.parts and parts else _hexadecimal(outcome.digest),
         "test_accuracy": next(iter(outcome.accuracies.values()), None) if outcome.identical else None,
         "per_node": [_node(status, outcome) for status in nodes],
         "lost": [{"node": node, "why": why} for node, why in outcome.lost.items()],
@@ -214,13 +220,17 @@ def summary_text(report: Report) -> str:
 
 def replicas_sentence(report: Report) -> str:
     """Return whether the replicas that are left are identical, and how many there are."""
-    live = report["nodes"] - len(report["lost"])
+    live = len(report["per_node"]) - len(report["lost"])
     if not live:
         return "none left"
     if not report["replicas_identical"]:
         return "NOT identical"
     if live == 1:
         return f"one, digest {report['digest']}"
+    if "parts" in report:
+        each = ", ".join(f"part {part} {digest}" for part, digest in enumerate(report["part_digests"]))
+        words = f"all {live} of {formatting.counted(report['parts'], 'part')} identical, byte by byte"
+        return f"{words}, digest {report['digest']}: {each}"
     both = "both" if live == 2 else f"all {live}"
     return f"{both} identical, byte by byte, digest {report['digest']}"
 
@@ -228,7 +238,7 @@ def replicas_sentence(report: Report) -> str:
 def lost_sentence(report: Report) -> str:
     """Return which nodes were lost and what the others have: why a run with losses fails."""
     lost = [f"{entry['node']} was lost ({in_short(entry['why'])})" for entry in report["lost"]]
-    live = report["nodes"] - len(lost)
+    live = len(report["per_node"]) - len(lost)
     if not live:
         return f"{formatting.listed(lost)}; no replica is left"
     if not report["replicas_identical"]:

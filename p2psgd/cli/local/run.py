@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from pydantic import ValidationError
@@ -36,9 +36,11 @@ from p2psgd.cli.local.verify import (
     prove,
     who_lacks_what,
 )
+from p2psgd.cli.parts import export_places
 from p2psgd.cli.weights_file import export_weights, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from p2psgd.ipc.part import part_directories
 from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
 
@@ -151,7 +153,7 @@ class Watch:
     @property
     def unfinished(self) -> list[LocalDaemon]:
         """The live daemons whose trainers have not finished."""
-        return [daemon for daemon in self.live if not self._status(daemon.name).trainer.finished]
+        return [daemon for daemon in self.live if not self._has_finished(daemon)]
 
     @property
     def without_run(self) -> list[LocalDaemon]:
@@ -163,21 +165,30 @@ class Watch:
         """The live daemons whose script still runs, or is about to be started again."""
         found = []
         for daemon in self.live:
-            trainer = self._status(daemon.name).trainer
-            if trainer.running or trainer.restart_in_s:
+            trainer, group = self._status(daemon.name).trainer, daemon.group_trainer
+            runs = trainer.running or trainer.restart_in_s
+            if runs or (group is not None and (group.running or group.restarting)):
                 found.append(daemon)
         return found
+
+    def _has_finished(self, daemon: LocalDaemon) -> bool:
+        group = daemon.group_trainer
+        return self._status(daemon.name).trainer.finished or (group is not None and group.ended)
 
     @property
     def crashed(self) -> dict[str, str]:
         """Return how the scripts of live nodes crashed that were not started again, by node."""
-        trainers = {daemon.name: self._status(daemon.name).trainer for daemon in self.live}
+        trainers = {
+            daemon.name: daemon.group_trainer or self._status(daemon.name).trainer for daemon in self.live
+        }
         return {name: each.crash for name, each in trainers.items() if each.crash and not each.running}
 
-    @property
-    def run(self) -> RunStatus | None:
-        """Return what the live nodes report about their run; None when none of them knows one."""
-        return next((run for daemon in self.live if (run := self._status(daemon.name).run)), None)
+    def run(self, part: int | None) -> RunStatus | None:
+        """Return what the live nodes report about the run of this part, None: of their whole model; None when
+        none of them knows one.
+        """
+        live = (daemon for daemon in self.live if daemon.part == part)
+        return next((run for daemon in live if (run := self._status(daemon.name).run)), None)
 
     def statuses(self) -> list[NodeStatus]:
         """Return the latest status of every node, in order; of a lost one with what became of it."""
@@ -195,9 +206,10 @@ class Watch:
         """Return the mean steps per second of each node over its time in training, None where unknown."""
         return {name: pace.per_s for name, pace in self._paces.items()}
 
-    def frontiers(self) -> dict[str, Frontier]:
-        """Return what every live node has applied, as far as it was heard."""
-        return {daemon.name: frontier_of(self._status(daemon.name)) for daemon in self.live}
+    def frontiers(self, part: int | None) -> dict[str, Frontier]:
+        """Return what every live node has applied of this part, as far as it was heard."""
+        live = (daemon for daemon in self.live if daemon.part == part)
+        return {daemon.name: frontier_of(self._status(daemon.name)) for daemon in live}
 
     def all_answered_since(self, moment: float) -> bool:
         """Return whether the statuses of all live nodes are newer than `moment`."""
@@ -242,7 +254,7 @@ class Watch:
     def _report_end(self, daemon: LocalDaemon, code: int) -> None:
         """Show what the node's script printed last, if that has failed and is not shown anyway."""
         self._display.say(*self._output.read_all())
-        if code == ExitCode.TRAINER and not self._output.shows(daemon.name):
+        if code == ExitCode.TRAINER and not self._output.shows(daemon.node):
             self._display.say(f"{daemon.name} printed last:", *daemon.report)
 
     def _ask(self, daemon: LocalDaemon) -> None:
@@ -330,10 +342,11 @@ class LocalRun:
         what = f"recipe {plan.recipe.name}" if plan.recipe else "own trainer"
         self._display = Display(console, f"p2psgd local, {formatting.counted(plan.nodes, 'node')}, {what}")
         self._output = ScriptOutput(plan)
-        self._watch = Watch(cluster, plan.names, self._display, self._output)
+        self._watch = Watch(cluster, plan.replicas, self._display, self._output)
+        self._parts: list[int | None] = [None] if plan.parts is None else [*range(plan.parts)]
         self._stop_limit_s = STOP_LIMIT_S + 2 * plan.failure_timeout_s
         self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.failure_timeout_s)
-        self._convergence = Convergence(self._convergence_limit_s, time.monotonic())
+        self._convergences: dict[int | None, Convergence] = {}
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
@@ -353,15 +366,16 @@ class LocalRun:
                 return self._stop_untrained()
             troubles = self._converge()
             wall_s, converged = time.monotonic() - began, not troubles
-            proof = self._prove()
+            proofs = self._prove()
             for _ in range(COMPARED_AGAIN_MAX):
-                if not (converged and proof and proof.findings and self._has_moved()):
+                differ = any(proof.findings for proof in proofs)
+                if not (converged and differ and self._has_moved()):
                     break
                 troubles = self._converge()
-                converged, proof = not troubles, self._prove()
+                converged, proofs = not troubles, self._prove()
             troubles += self._let_scripts_end()
             self._display.say(*self._output.read_all())
-        outcome = self._outcome(proof, wall_s, converged=converged)
+        outcome = self._outcome(proofs, wall_s, converged=converged)
         troubles += self._export()
         late = self._cluster.stop(self._stop_limit_s)
         self._display.say(*self._output.read_all())
@@ -372,10 +386,10 @@ class LocalRun:
                 write_report(self._plan.report, report)
             except OSError as error:
                 troubles.append(f"the report cannot be written: {error}")
-        troubles += proof.findings if proof else []
+        troubles += [finding for proof in proofs for finding in proof.findings]
         troubles += [f"{name} did not stop within {self._stop_limit_s:.0f} s and was killed" for name in late]
         troubles += [lost_sentence(report)] if self._watch.lost else []
-        if not (proof or troubles):
+        if not (proofs or troubles):
             troubles.append("no node knew a run: nothing was trained")
         elif not (any(node["steps"] for node in report["per_node"]) or self._ended_early):
             troubles.append("no node has made a step")
@@ -433,15 +447,18 @@ class LocalRun:
     def _converge(self) -> list[str]:
         """Wait until the live nodes have applied the same updates; return what is missing if they do not."""
         since = time.monotonic()
-        self._convergence = convergence = Convergence(self._convergence_limit_s, since)
-        while self._watch.live and not convergence.reached:
+        each = {part: Convergence(self._convergence_limit_s, since) for part in self._parts}
+        self._convergences = each
+        while self._watch.live and not all(convergence.reached for convergence in each.values()):
             self._watch.turn(CONVERGING)
             if self._watch.all_answered_since(since):
                 since = time.monotonic()
-                convergence.look(self._watch.frontiers(), since)
-            if convergence.stalled(time.monotonic()):
-                missing = who_lacks_what(self._watch.frontiers()) or ["not every daemon answers"]
-                return [f"no progress for {self._convergence_limit_s:.0f} s: {'; '.join(missing)}"]
+                for part, convergence in each.items():
+                    convergence.look(self._watch.frontiers(part), since)
+            if any(convergence.stalled(time.monotonic()) for convergence in each.values()):
+                missing = [words for part in each for words in who_lacks_what(self._watch.frontiers(part))]
+                words = "; ".join(missing or ["not every daemon answers"])
+                return [f"no progress for {self._convergence_limit_s:.0f} s: {words}"]
         return []
 
     def _has_moved(self) -> bool:
@@ -451,27 +468,34 @@ class LocalRun:
         since = time.monotonic()
         while self._watch.live and not self._watch.all_answered_since(since):
             self._watch.turn(COMPARING)
-        self._convergence.look(self._watch.frontiers(), time.monotonic())
-        return not self._convergence.reached
+        for part, convergence in self._convergences.items():
+            convergence.look(self._watch.frontiers(part), time.monotonic())
+        return not all(convergence.reached for convergence in self._convergences.values())
 
-    def _prove(self) -> Proof | None:
-        """Compare the replicas of the live nodes; None when there is none to compare."""
-        run = self._watch.run
-        if run is None:
-            return None
-        self._display.show(COMPARING, self._watch.statuses(), at_once=True)
-        key = int.from_bytes(bytes.fromhex(run.fingerprint)[:8], "little")
-        proof = prove(self._replicas(), key)
-        self._watch.turn(COMPARING)
-        return proof if proof.groups else None
+    def _prove(self) -> list[Proof]:
+        """Compare the replicas of the live nodes, part by part; none when there is none to compare."""
+        proofs = []
+        for part in self._parts:
+            run = self._watch.run(part)
+            if run is None:
+                return []
+            self._display.show(COMPARING, self._watch.statuses(), at_once=True)
+            key = int.from_bytes(bytes.fromhex(run.fingerprint)[:8], "little")
+            proofs.append(prove(self._replicas(part), key))
+            self._watch.turn(COMPARING)
+        return proofs if all(proof.groups for proof in proofs) else []
 
     def _export(self) -> list[str]:
         """Write the weights of the first live node, if they are wanted; return what went wrong."""
         if self._plan.weights is not None and self._watch.live:
             try:
-                with ControlClient(control_path(self._watch.live[0].directory)) as client:
-                    written = export_weights(client, self._plan.weights)
-                    self._display.say(f"{written} written to {self._plan.weights}")
+                home = self._watch.live[0].home
+                if parts := part_directories(home) if self._plan.parts else []:
+                    written = export_places(parts, self._plan.weights)
+                else:
+                    with ControlClient(control_path(home)) as client:
+                        written = export_weights(client, self._plan.weights)
+                self._display.say(f"{written} written to {self._plan.weights}")
             except P2psgdError as error:
                 return [str(error)]
         return []
@@ -490,8 +514,10 @@ class LocalRun:
             self._watch.turn(ENDING)
         return []
 
-    def _replicas(self) -> Iterator[NodeReplica]:
+    def _replicas(self, part: int | None) -> Iterator[NodeReplica]:
         for daemon in self._watch.live:
+            if daemon.part != part:
+                continue
             try:
                 yield copy_replica(daemon)
             except P2psgdError as error:
@@ -500,8 +526,9 @@ class LocalRun:
                 if daemon.name not in self._watch.lost:
                     self._watch.lose(daemon, f"gave no replica: {error}", COMPARING)
 
-    def _outcome(self, proof: Proof | None, wall_s: float, *, converged: bool) -> Outcome:
-        groups = proof.groups if proof else ()
+    def _outcome(self, proofs: Sequence[Proof], wall_s: float, *, converged: bool) -> Outcome:
+        groups = [group for proof in proofs for group in proof.groups]
+        identical = bool(proofs) and converged and all(proof.identical for proof in proofs)
         accuracies: dict[str, float] = {}
         if self._plan.recipe is not None:
             for group in groups:
@@ -514,8 +541,10 @@ class LocalRun:
             wall_s=wall_s,
             recipe=self._plan.recipe.name if self._plan.recipe else None,
             trainer=self._plan.trainer,
-            identical=proof is not None and proof.identical and converged,
-            digest=proof.digest if proof and converged else None,
+            identical=identical,
+            digest=proofs[0].digest if identical and self._plan.parts is None else None,
+            parts=self._plan.parts,
+            part_digests=[proof.digest for proof in proofs if proof.digest is not None] if identical else [],
             digests={replica.node: replica.digest for group in groups for replica in group},
             accuracies=accuracies,
             lost=self._watch.lost,

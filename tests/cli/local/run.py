@@ -53,8 +53,12 @@ class Run:
 
     def status(self, index: int) -> dict[str, Any]:
         """Return a node's status; an empty one while it does not answer."""
+        return self.status_at(Path(f"node-{index}"))
+
+    def status_at(self, place: Path) -> dict[str, Any]:
+        """Return the status of the daemon with this state directory, as it is called in that of the run."""
         try:
-            with ControlClient(control_path(self.state / f"node-{index}"), timeout_s=30.0) as client:
+            with ControlClient(control_path(self.state / place), timeout_s=30.0) as client:
                 status: dict[str, Any] = client.request("status")["status"]
         except (UsageError, DaemonLost):
             return {}

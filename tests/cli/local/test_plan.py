@@ -12,7 +12,7 @@ import pytest
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.local.plan import Plan, Request, make_plan
-from p2psgd.cli.weights_file import write_weights
+from p2psgd.cli.weights_file import make_arrays, write_arrays
 from p2psgd.net.address import Address
 from p2psgd.recipes.datasets import load_data_of
 from p2psgd.recipes.gradients import net_shape
@@ -135,7 +135,7 @@ def test_all_trainers_start_from_the_weights_given(tmp_path: Path) -> None:
     shape = net_shape(recipe, load_data_of(recipe))
     flat = np.concatenate([tensor.ravel() for tensor in initial_weights(shape, 9).values()])
     given = tmp_path / "weights.npz"
-    write_weights(given, flat, tensors=tuple(shape.tensors))
+    write_arrays(given, make_arrays(flat, tensors=tuple(shape.tensors)))
     run = plan(tmp_path, initial=given)
     assert [shlex.split(run.trainer_command(share))[-2:] for share in (0, 1)] == [
         ["--initial", str(given)]

@@ -1,0 +1,99 @@
+"""Ask the daemon of each part of a model, where a node trains it in parts, and put the answers together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
+from p2psgd.base.formatting import print_text
+from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
+from p2psgd.cli.weights_file import Made, Written, fetch_arrays, write_arrays
+from p2psgd.ipc import part
+from p2psgd.ipc.client import ControlClient
+from p2psgd.node.parts import read_parts
+from p2psgd.observe.parts import parts_lines
+from p2psgd.observe.status import read_status
+
+
+def print_status(places: Sequence[Path], print_one: Callable[[Path], None], *, as_json: bool) -> None:
+    """Print the status of each part, after that of what runs them; UsageError if a daemon does not answer."""
+    running = read_parts(places[0].parent)
+    if as_json:
+        answers: list[Any] = []
+        for place in places:
+            with ControlClient(place / "control.sock") as client:
+                status = read_status(client.request("status")["status"])
+                answers.append(status.model_dump(mode="json", exclude_unset=True))
+        node = None if running is None else running.model_dump(mode="json")
+        print_text(json.dumps({"node": node, "parts": answers}, indent=2))
+        return
+    if running is not None:
+        print_text("\n".join(parts_lines(running)))
+    silent = []
+    for index, place in enumerate(places):
+        print_text(f"\npart {index}")
+        try:
+            print_one(place)
+        except P2psgdError as error:
+            print_text(str(error))
+            silent.append(str(index))
+    if silent:
+        words = f"no answer about part {', '.join(silent)}"
+        raise UsageError(words, ExitCode.TEMPORARY)
+
+
+def print_digest(places: Sequence[Path], connect: Callable[[Path], ControlClient], *, as_json: bool) -> None:
+    """Print the report of each part and one digest of the run; UsageError if not all are proved equal."""
+    reports, faults = [], []
+    for index, place in enumerate(places):
+        with connect(place) as client:
+            reports.append(scrub_and_report(client))
+        if fault := find_fault(reports[-1]):
+            faults.append(f"part {index}: {fault}")
+    whole = part.combine_digests([report.digest for report in reports])
+    if as_json:
+        answers = [report.model_dump(mode="json") for report in reports]
+        print_text(json.dumps({"digest": whole, "parts": answers}, indent=2))
+    else:
+        for index, report in enumerate(reports):
+            print_text(f"part {index}\n{render_digest(report)}\n")
+        print_text(describe_digests([report.digest for report in reports]))
+    if faults:
+        raise UsageError(f"equal replicas are not proved: {'; '.join(faults)}", ExitCode.FAILED)
+
+
+def describe_digests(digests: Sequence[str]) -> str:
+    """Return one line with the digest of the run and those of its parts."""
+    each = ", ".join(f"part {index} {digest}" for index, digest in enumerate(digests))
+    return f"digest of all parts {part.combine_digests(digests)}: {each}"
+
+
+def export_parts(clients: Sequence[ControlClient], path: Path) -> Written:
+    """Write the whole tensors of all parts; UsageError if they cannot be put together or written."""
+    return write_arrays(path, put_together([fetch_arrays(client) for client in clients]))
+
+
+def export_places(places: Sequence[Path], path: Path) -> Written:
+    """Write the whole tensors of the parts whose daemons have these state directories."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(ControlClient(place / "control.sock")) for place in places]
+        return export_parts(clients, path)
+
+
+def put_together(made: Sequence[Made]) -> Made:
+    """Return the arrays of all parts as those of the whole model; UsageError if they do not fit."""
+    try:
+        arrays = part.put_together([each.arrays for each in made])
+    except ValueError as error:
+        raise UsageError(f"the parts cannot be put together: {error}", ExitCode.DATA) from None
+    buffers: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
+    for each in made:
+        buffers |= {name: values for name, values in each.buffers.items() if name not in arrays}
+        aliases |= each.aliases
+    steps = max((each.steps for each in made if each.steps is not None), default=None)
+    return Made(arrays, buffers, aliases, part.combine_digests([each.digest for each in made]), steps)

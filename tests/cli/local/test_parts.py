@@ -1,0 +1,126 @@
+"""A model in parts: a daemon for each, one trainer command for all, and commands that ask them all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from p2psgd.base.errors import ExitCode
+from p2psgd.ipc.part import combine_digests
+from tests.cli.local.conditions import wait_until
+from tests.cli.local.run import Run
+
+SCRIPT = Path(__file__).with_name("part_trainer.py")
+
+
+def command(steps: int) -> str:
+    return shlex.join([sys.executable, str(SCRIPT), str(steps)])
+
+
+def ask(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "p2psgd", *words], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_all_parts_of_two_nodes_train_and_are_proved_equal(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    run = Run(tmp_path, "-n", "2", "--parts", "2", "--trainer", command(30), "--weights", str(weights))
+    try:
+        assert run.ends() == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["nodes"], report["parts"], report["weights"]) == (2, 2, 18)
+    assert [node["node"] for node in report["per_node"]] == ["node-0.0", "node-0.1", "node-1.0", "node-1.1"]
+    assert [node["steps"] for node in report["per_node"]] == [30] * 4
+    assert report["replicas_identical"]
+    assert report["digest"] == combine_digests(report["part_digests"])
+    trained = load_file(weights)
+    assert {name: values.shape for name, values in trained.items()} == {"matrix": (5, 3), "bias": (3,)}
+    for values in trained.values():
+        np.testing.assert_allclose(values, 2 * 30 * 2.0**-10, atol=2.0**-9)
+
+
+def test_a_daemon_that_is_killed_comes_back_with_all_ranks_of_its_group(tmp_path: Path) -> None:
+    run = Run(tmp_path, "-n", "2", "--parts", "2", "--trainer", command(9000), "--failure-timeout", "1")
+    places = [Path("node-1") / f"part-{part}" for part in range(2)]
+    try:
+        wait_until(
+            lambda: all(run.status_at(place).get("trainer", {}).get("steps", 0) > 20 for place in places),
+            "both parts to train",
+        )
+        ranks = [run.status_at(place)["trainer"]["pid"] for place in places]
+        before = run.status_at(places[1])["incarnation"]
+        os.kill(run.status_at(places[1])["pid"], signal.SIGKILL)
+        wait_until(
+            lambda: all(
+                (status := run.status_at(place)).get("trainer", {}).get("attached")
+                and status["trainer"]["pid"] not in ranks
+                for place in places
+            ),
+            "all ranks of the group to begin again",
+        )
+        assert run.status_at(places[1])["incarnation"] > before
+        assert run.status_at(places[0])["trainer"]["attached"]
+        told = ask("status", "--state", str(run.state / "node-1"))
+        assert told.returncode == ExitCode.OK, told.stderr
+        assert "2 parts of one model on this machine, 2 running" in told.stdout
+        assert "1 restart of its daemon; the daemon of part 1 was killed by signal 9" in told.stdout
+        told = ask("status", "--json", "--state", str(run.state / "node-1"))
+        assert told.returncode == ExitCode.OK, told.stderr
+        answer = json.loads(told.stdout)
+        assert len(answer["parts"]) == answer["node"]["parts"] == 2
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["replicas_identical"], report["lost"]) == (True, [])
+
+
+def test_the_digest_of_a_node_names_all_its_parts(tmp_path: Path) -> None:
+    run = Run(tmp_path, "-n", "1", "--parts", "2", "--trainer", command(9000))
+    try:
+        run_place = Path("node-0") / "part-0"
+        wait_until(lambda: run.status_at(run_place).get("trainer", {}).get("steps", 0) > 5, "training")
+        told = ask("digest", "--state", str(run.state / "node-0"))
+        assert told.returncode == ExitCode.OK, told.stderr + told.stdout
+        last = told.stdout.splitlines()[-1]
+        digests = [word.strip(",") for word in last.split() if len(word.strip(",:")) == 16]
+        assert digests[0].strip(":") == combine_digests(digests[1:])
+        assert len(digests) == 3
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == ExitCode.OK, run.output
+    finally:
+        run.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--part", "2/2"), "'2/2' is not k/K with 0 <= k < K"),
+        (("--part", "0/2", "--parts", "2"), "give one"),
+        (("--parts", "2", "--zeroconf"), "leave --zeroconf out"),
+        (("--parts", "2", "--control", "here.sock"), "leave it out"),
+    ],
+)
+def test_options_that_do_not_go_with_parts_are_refused(options: tuple[str, ...], words: str) -> None:
+    told = ask("node", *options)
+    assert told.returncode == ExitCode.USAGE
+    assert words in told.stderr
+
+
+def test_parts_are_for_a_script_of_the_users_own() -> None:
+    told = ask("local", "--parts", "2")
+    assert told.returncode == ExitCode.USAGE
+    assert "--parts is for a script that cuts its model over the ranks of a process group" in told.stderr
