@@ -6,14 +6,21 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from torch.nn import Module
+
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.alone import wants_alone
 from p2psgd.client.first_weights import common_start, take_first_weights
 from p2psgd.client.link import check_steps
+from p2psgd.ipc.listener import part_control
+from p2psgd.ipc.part import label_of
 from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
 from p2psgd.torch.gradient_mean import refuse_several
+from p2psgd.torch.group import Group, find_group
 from p2psgd.torch.model_link import ModelLink, knows_rank
-from p2psgd.torch.owners_rule import choose_outer_rate, choose_rule, mode_of
+from p2psgd.torch.owners_rule import RATE_MIN, choose_outer_rate, choose_rule, mode_of
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy, describe_part
 from p2psgd.torch.step_size import Steps
@@ -38,6 +45,7 @@ def attach(
     local_steps: int | None = None,
     outer_rate: float | None = None,
     initial: str = "same",
+    part: tuple[int, int] | None = None,
     **options: Any,
 ) -> ModelLink:
     """Attach a model and its optimizer to the daemon of this node.
@@ -81,6 +89,9 @@ def attach(
         initial: Where the first weights of the run come from. "same": every node brings the same.
             "first": they are those of the node with rank 0, and the others wait for them, up to an hour;
             frozen parameters and buffers stay each node's own. All nodes say the same. Default: "same".
+        part: The part of the model that this rank of the process group holds, and of how many, (k, K), for a
+            stage of a pipeline, whose parameters are its own. Where they are DTensors, of `fully_shard` or
+            tensor parallelism, it is known. Default: that, or the whole model.
         **options: Options of `p2psgd.attach`, such as `mode`, `payload` and `quantum`, or of
             `p2psgd.gpu.attach` for a model on a CUDA device.
 
@@ -100,19 +111,13 @@ def attach(
         ```
     """
     optimizers = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
-    parameters = TrainedParameters(model, optimizers)
-    if density is not None and tau is not None:
-        raise TrainerError("density and tau are two ways to say what is sent: give one of them")
+    group = find_group(model, part) if isinstance(model, Module) else None
+    parameters = TrainedParameters(model, optimizers, group)
     if density is None and tau is None:
         density = DENSITY
-    _check_number("density", density, DENSITY_MAX)
-    _check_number("tau", tau, 1e6)
-    _check_number("outer_rate", outer_rate, RATE_MAX)
-    if local_steps is not None:
-        check_steps("local_steps", local_steps)
-    if not isinstance(keep, Sequence):
-        raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
-    check_kept(keep)
+    _check_options(
+        density=density, tau=tau, local_steps=local_steps, outer_rate=outer_rate, keep=keep, initial=initial
+    )
     mode = mode_of(options)
     outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
     rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
@@ -126,8 +131,8 @@ def attach(
             "local_steps and shards do not go together: the other nodes learn with each send which samples"
             " are taken, so leave one of them out"
         )
-    if initial not in INITIAL:
-        raise TrainerError(f"initial {initial!r:.100} is refused: give 'same' or 'first'")
+    if group is not None:
+        _name_part(group, options)
     arrays = arrays_of(parameters.device)
     weights = parameters.initial()
     shared = initial == "first"
@@ -137,6 +142,9 @@ def attach(
         if shared:
             parameters.say_frozen()
             take_first_weights(link, weights)
+        if group is not None:
+            zeros = arrays.xp.zeros(parameters.weights, np.float32)
+            group.come_together(link, zeros, RATE_MIN if link.mode.rule.gradients else None)
         if link.mode.rounds and local_steps is None:
             local_steps = 1
         sums_changes = link.mode.rounds and not link.mode.dense and not link.mode.rule.gradients
@@ -156,7 +164,7 @@ def attach(
             xp=arrays.xp,
         )
         refuse_several(link, optimizers)
-        kept = Kept(link, model, optimizers, steps)
+        kept = Kept(link, model, optimizers, steps, group)
         return ModelLink(
             link,
             model,
@@ -170,6 +178,7 @@ def attach(
             run_horizon=run_horizon is not False and rule is None,
             rule=rule,
             outer_rate=outer_rate,
+            group=group,
             policy=SendPolicy(
                 link,
                 local_steps=local_steps,
@@ -179,6 +188,44 @@ def attach(
     except BaseException:
         link.close()
         raise
+
+
+def _check_options(
+    *,
+    density: float | None,
+    tau: float | None,
+    local_steps: int | None,
+    outer_rate: float | None,
+    keep: Sequence[Any],
+    initial: str,
+) -> None:
+    """Check these options of `attach`, each by itself; TrainerError if one is refused."""
+    if density is not None and tau is not None:
+        raise TrainerError("density and tau are two ways to say what is sent: give one of them")
+    _check_number("density", density, DENSITY_MAX)
+    _check_number("tau", tau, 1e6)
+    _check_number("outer_rate", outer_rate, RATE_MAX)
+    if local_steps is not None:
+        check_steps("local_steps", local_steps)
+    if not isinstance(keep, Sequence):
+        raise TrainerError(f"keep is a list, such as keep=[scheduler]; it was given a {type(keep).__name__}")
+    check_kept(keep)
+    if initial not in INITIAL:
+        raise TrainerError(f"initial {initial!r:.100} is refused: give 'same' or 'first'")
+
+
+def _name_part(group: Group, options: dict[str, Any]) -> None:
+    """Let options of `p2psgd.attach` be those of the run of this rank's part."""
+    if options.get("shards") is not None:
+        raise TrainerError(
+            "shards are dealt out to one trainer of a node, and this model is cut over several ranks: leave"
+            " shards out, and have each read its share by link.sampler(dataset)"
+        )
+    options["label"] = label_of(options.get("label", ""), group.part, group.cut)
+    if options.get("full_precision") is not None:
+        options["full_precision"] = group.rename(options["full_precision"])
+    if not wants_alone(options.get("alone"), options.get("control")):
+        options["control"] = part_control(options.get("control"), group.part.index)
 
 
 def _refuse_for_gradients(mode: Mode, **given: bool | None) -> None:

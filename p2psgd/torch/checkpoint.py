@@ -22,6 +22,8 @@ from p2psgd.client.link import Link
 from p2psgd.ipc.script_state import ALIAS, BUFFER, STATE_BYTES_MAX, VALUES_MAX
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.epochs import Place
+from p2psgd.torch.group import Group
+from p2psgd.torch.shards import is_cut, local_of, wrap
 from p2psgd.torch.step_size import Steps
 
 KEPT_BY = "p2psgd.torch, 4"  # whose state it is, and its version
@@ -44,9 +46,11 @@ class Kept:
         model: Any,
         optimizers: Sequence[Any],
         steps: Steps,
+        group: Group | None = None,
     ) -> None:
         self.script_steps: Callable[[], int] = lambda: link.steps  # and those that are not sent yet
         self._link, self._model, self._optimizers, self._steps = link, model, optimizers, steps
+        self._group = group
         self._others: list[Any] = []
         self._unclaimed: list[tuple[str, Any]] = []  # class and state of what an earlier start kept
         self.place = Place()
@@ -65,6 +69,7 @@ class Kept:
             "others": _saved(
                 [*(each.state_dict() for each in self._others), *(state for _, state in self._unclaimed)]
             ),
+            **({} if self._group is None else {"settings": _saved(_settings(self._optimizers))}),
             **_packed_buffers(self._model),
             **_aliases(self._model),
         }
@@ -83,6 +88,8 @@ class Kept:
 
     def restore(self) -> None:
         """Continue from the state that an earlier start kept, if any; TrainerError if it does not fit."""
+        if self._group is not None:
+            self._agree(self._group)
         kept = self._restored()
         if kept is None:
             return
@@ -96,6 +103,14 @@ class Kept:
             self._unclaimed = list(zip(kinds, _loaded(kept["others"]), strict=True))
         except FITS_NOT as error:
             raise _unfit(error) from None
+
+    def _agree(self, group: Group) -> None:
+        """Let all ranks go on from the same place, with the same schedulers and settings of optimizers."""
+        kept = group.agree(self._link.restored)
+        if kept is not None and self._link.restored is None:  # of this rank alone nothing is there
+            kinds = {"kinds": _listed_kinds(self._optimizers), "rates": np.array([])}
+            kept = {**kinds, **_packed_buffers(self._model), **kept}
+        self._link.restored = None if kept is None else dict(kept)
 
     def _restored(self) -> Named | None:
         """Return what an earlier start of this script has kept; None if nothing, or nothing for this one."""
@@ -137,7 +152,11 @@ class Kept:
         _check_kinds(kept["kinds"], self._optimizers)
         if "optimizers" in kept:
             for optimizer, state in zip(self._optimizers, _loaded(kept["optimizers"]), strict=True):
-                optimizer.load_state_dict(state)
+                optimizer.load_state_dict(_with_cuts(optimizer, state))
+        if "settings" in kept:
+            for optimizer, groups in zip(self._optimizers, _loaded(kept["settings"]), strict=True):
+                for its, settings in zip(optimizer.param_groups, groups, strict=True):
+                    its.update(settings)
 
 
 def check_kept(others: Sequence[Any]) -> None:
@@ -189,11 +208,41 @@ def _plain(value: Any) -> Any:
     match value:
         case np.generic():
             return value.item()
+        case torch.Tensor() if is_cut(value):
+            return local_of(value)
         case dict() if type(value) is dict:
             return {name: _plain(each) for name, each in value.items()}
         case list() | tuple() if type(value) in (list, tuple):
             return type(value)(map(_plain, value))
     return value
+
+
+def _settings(optimizers: Sequence[Any]) -> list[list[dict[str, Any]]]:
+    return [
+        [{key: value for key, value in group.items() if key != "params"} for group in each.param_groups]
+        for each in optimizers
+    ]
+
+
+def _with_cuts(optimizer: Any, state: Named) -> dict[str, Any]:
+    """Return an optimizer's state with DTensors for those parameters that are; the state holds this rank's
+    blocks.
+    """
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    whole = dict(state)
+    whole["state"] = {
+        number: {
+            key: wrap(parameters[number], value.to(parameters[number].device))
+            if is_cut(parameters[number])
+            and isinstance(value, torch.Tensor)
+            and value.shape == local_of(parameters[number]).shape
+            and key != "step"
+            else value
+            for key, value in its.items()
+        }
+        for number, its in state["state"].items()
+    }
+    return whole
 
 
 def _loaded(saved: Any) -> Any:
@@ -253,7 +302,7 @@ def _buffers(model: Any) -> dict[str, Any]:
 def _size(optimizer: Named) -> int:
     """Return the bytes of the tensors in an optimizer's state."""
     return sum(
-        value.nbytes
+        local_of(value).nbytes
         for state in optimizer["state"].values()
         if isinstance(state, Mapping)
         for value in state.values()

@@ -18,6 +18,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.parameters import TrainedParameters
+from p2psgd.torch.shards import gradient_of, local_of
 
 
 def needs_mean_of_gradients(link: Link, optimizers: Sequence[Any]) -> bool:
@@ -54,7 +55,7 @@ class GradientMean:
         self._numbers = np.zeros(parameters.weights, np.float32)
         flat = torch.from_numpy(self._numbers)
         self._parts = [
-            (name, parameter, flat[slice(*parameters.ranges[name])].view(parameter.shape))
+            (name, parameter, flat[slice(*parameters.ranges[name])].view(local_of(parameter).shape))
             for name, parameter in parameters.named.items()
         ]
 
@@ -79,7 +80,7 @@ class GradientMean:
                     " with sparse=False, or take mode async"
                 )
             else:
-                part.copy_(parameter.grad)
+                part.copy_(gradient_of(parameter))
         try:
             self._link.allreduce(self._numbers, "mean", name="gradients", out=self._numbers)
         except TrainerError:
@@ -91,4 +92,4 @@ class GradientMean:
                 if not part.any():
                     continue
                 parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(part)
+            local_of(parameter.grad).copy_(part)

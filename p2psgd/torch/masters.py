@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import torch
 
+from p2psgd.torch.shards import Swapped, local_of
+
 ROUNDED_TYPES: Final = (torch.bfloat16, torch.float16)
 PIECE: Final = 1 << 18  # numbers compared at a time, in the cache: four times as fast as a whole parameter
 
@@ -23,15 +25,15 @@ class Masters:
     """
 
     def __init__(self, triples: Iterable[tuple[Any, Any, Any]] = ()) -> None:
-        self._all = [(parameter, parameter.data, master, room) for parameter, master, room in triples]
-        self._gradients: list[Any] | None = None  # the rounded ones, while the parameters are masters
+        self._all = [(parameter, local_of(parameter), master, room) for parameter, master, room in triples]
+        self._swapped: list[Swapped] | None = None  # while the parameters are masters
 
     @classmethod
     def copied(cls, parameters: Iterable[Any]) -> Masters:
         """Return masters of their own for those of these parameters that are rounded."""
-        rounded = (each for each in parameters if each.dtype in ROUNDED_TYPES)
+        rounded = [(each, local_of(each)) for each in parameters if each.dtype in ROUNDED_TYPES]
         return cls(
-            (each, each.detach().float(), torch.empty_like(each, dtype=torch.float32)) for each in rounded
+            (each, local.float(), torch.empty_like(local, dtype=torch.float32)) for each, local in rounded
         )
 
     def __bool__(self) -> bool:
@@ -48,25 +50,19 @@ class Masters:
 
     def widen(self) -> None:
         """Let each parameter be its master, with a float32 copy of its gradient."""
-        if self._gradients is not None:
+        if self._swapped is not None:
             return
-        self._gradients = [parameter.grad for parameter, *_ in self._all]
+        self._swapped = []
         for parameter, _, master, room in self._all:
-            gradient, parameter.grad = parameter.grad, None
-            parameter.data = master
-            if gradient is not None:
-                dense = gradient.layout == torch.strided
-                parameter.grad = room.copy_(gradient) if dense else gradient.float()
+            swapped = Swapped(parameter, master)
+            self._swapped.append(swapped)
+            swapped.give_gradient(room)
 
     def narrow(self) -> None:
         """Let each parameter be its rounded numbers again, as they were, with the gradient that it had."""
-        if self._gradients is None:
-            return
-        for (parameter, rounded, _, _), gradient in zip(self._all, self._gradients, strict=True):
-            parameter.grad = None
-            parameter.data = rounded
-            parameter.grad = gradient
-        self._gradients = None
+        swapped, self._swapped = self._swapped, None
+        for each in swapped or ():
+            each.undo()
 
     def round(self) -> None:
         """Set the rounded numbers to what the masters are now."""

@@ -23,6 +23,7 @@ from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.epochs import Epochs, NodeSampler
 from p2psgd.torch.gradient_mean import GradientMean, has_closure, needs_mean_of_gradients
+from p2psgd.torch.group import Group
 from p2psgd.torch.horizon import Horizon, Pace
 from p2psgd.torch.last_steps import WAIT_S, settle, wait_for_last_steps
 from p2psgd.torch.masters import Masters
@@ -120,12 +121,14 @@ class ModelLink:
         rule: OwnersRule | None,
         outer_rate: float | None,
         policy: SendPolicy,
+        group: Group | None = None,
     ) -> None:
+        self._group = group
         self._link, self._policy, self._outer_rate = link, policy, outer_rate
         self._ended = False
         self._waited_at = -1  # own steps
         self._own_residual = own_residual
-        self.link = LinkOfModel(link, self._receive)
+        self.link = LinkOfModel(link, self._receive_for_script)
         self._optimizers = optimizers
         self._stepped: dict[int, bool] = {}  # optimisers in the present step; whether they changed anything
         self._parameters, self._arrays, self._steps = parameters, arrays, steps
@@ -141,11 +144,13 @@ class ModelLink:
         self._pace = Pace(expected_nodes(link))
         self._steps_seen = 0  # since another optimiser has made a step
         self._whole = True  # the parameters are at that point, but for what the script has changed
+        # In rounds, whose number is what nodes agree on, a rank may have made fewer steps than its group.
+        self._missed = 0 if group is None else max(0, group.steps - link.steps)
         self._kept = kept
         kept.script_steps = lambda: self.steps
         self._restore(kept, keep)
         flat, change = parameters.lay_out()
-        self._masters = parameters.masters
+        self._masters, self._shards = parameters.masters, parameters.shards
         self._flat = arrays.view(flat)
         self._delta = arrays.view(change)
         averages = not policy.adds_up and needs_mean_of_gradients(link, optimizers)
@@ -153,6 +158,7 @@ class ModelLink:
         self._gradients = None if rule is None else GradientSum(rule, parameters, change)
         link.keep(kept.make)  # before a wait in which the daemon may ask for it
         self._follow()
+        self._share()
         guard = LoadGuard(self._undo)
         self._trained = {id(parameter) for parameter in parameters.named.values()}
         for optimizer in optimizers:
@@ -193,19 +199,24 @@ class ModelLink:
     def rank(self) -> int:
         """The part of the training data that this node takes, counted from 0.
 
+        Where FSDP has cut the model over a group of ranks, each of them takes a part of its own.
+
         Raises:
             TrainerError: the node does not know its rank.
         """
-        return self._link.rank
+        if self._group is None:
+            return self._link.rank
+        own, ranks = self._group.data
+        return self._link.rank * ranks + own
 
     @property
     def world_size(self) -> int:
-        """The number of parts of the training data, one for each node.
+        """The number of parts of the training data, one for each node, or with FSDP for each of its ranks.
 
         Raises:
             TrainerError: the node does not know its rank.
         """
-        return self._link.world_size
+        return self._link.world_size * (1 if self._group is None else self._group.data[1])
 
     def view_rank(self) -> tuple[int, int]:
         """Return this node's place among the members of the run at this moment, and their number.
@@ -224,7 +235,7 @@ class ModelLink:
 
         Local steps that a trainer had not sent when it was killed do not count: they are lost.
         """
-        return self._link.steps + self._policy.unsent
+        return self._link.steps + self._policy.unsent + self._missed
 
     @property
     def run_steps(self) -> int:
@@ -241,8 +252,11 @@ class ModelLink:
 
     @property
     def stopping(self) -> bool:
-        """True if the daemon asks this script to end after its current mini-batch."""
-        return self._link.stopping
+        """True if the daemon asks this script to end after its current mini-batch.
+
+        In a group of ranks it is the same on all of them, since their last step.
+        """
+        return self._link.stopping if self._group is None else self._group.stopping
 
     def report(self, **figures: Any) -> None:
         """Report figures of the training to the daemon's status; never waits.
@@ -358,11 +372,17 @@ class ModelLink:
         In a ring the others wait for this node's contribution. In a sparse ring it is empty; in a dense one
         each optimizer makes a step with zeros for this node's gradient. In asynchronous mode the parameters
         only follow the peers, and no call is needed. With local steps in a ring it counts as one of them.
+        All ranks of a group call it together.
         """
         self._parameters.check()
         if any(self._stepped.values()):  # an optimizer has made the step, and a scaler has skipped another
             self._end_step_of_all()
             return
+        self._skip_step()
+        if self._group is not None and not (self._link.mode.dense and not self._policy.adds_up):
+            self._group.end_step(self._link.stopping)
+
+    def _skip_step(self) -> None:
         if self._policy.adds_up:
             if not self._whole:
                 self._undo()
@@ -420,6 +440,7 @@ class ModelLink:
         heard = wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
         if link.mode.owners:  # a peer's last step is in updates of several owners: not all may have come
             settle(link, self._follow)
+        self._share()
         return heard
 
     def close(self, finished: bool = True, *, wait_s: float = WAIT_S) -> None:
@@ -511,6 +532,7 @@ class ModelLink:
     def _refuse_changes(self) -> None:
         """Undo and refuse what the script has changed in parameters, where nodes send gradients."""
         self._masters.adopt()
+        self._shards.gather()
         with self._arrays.ordered():
             same = bool((self._flat == self._link.weights).all())
         if not same:
@@ -565,10 +587,17 @@ class ModelLink:
         changed, self._stepped = any(self._stepped.values()), {}
         if changed:
             self._end_step()
-            return
-        self._whole = self._policy.adds_up
-        if not self._link.mode.rounds:  # in a ring the script calls skip() after a step that was left out
-            self._receive()
+        else:
+            self._whole = self._policy.adds_up
+            if not self._link.mode.rounds:  # in a ring the script calls skip() after a step that was left out
+                self._receive()
+        if self._group is not None:
+            self._group.end_step(self._link.stopping)
+
+    def _share(self) -> None:
+        """Give all ranks of the group what several of them hold whole."""
+        if self._group is not None:
+            self._group.share()
 
     def _end_step(self) -> None:
         """Send the changes since the last send, if it is time, and take in what has arrived."""
@@ -583,6 +612,7 @@ class ModelLink:
 
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
+        self._shards.gather()
         with self._arrays.ordered():
             if self._gradients is None:
                 before, after = self._link.weights, self._flat
@@ -646,6 +676,12 @@ class ModelLink:
             self._link.send(self._delta)
         self._follow()
 
+    def _receive_for_script(self) -> int:
+        """Receive between two steps, on all ranks of a group."""
+        applied = self._receive()
+        self._share()
+        return applied
+
     def _receive(self) -> int:
         """Receive between two steps; changes that the script has made to parameters are kept."""
         if not self._whole:
@@ -658,11 +694,13 @@ class ModelLink:
             return applied
         self._whole = False
         self._masters.adopt()
+        self._shards.gather()
         with self._arrays.ordered():
             self._arrays.xp.subtract(self._flat, self._link.weights, out=self._delta)
             applied = self._link.receive()
             self._arrays.xp.add(self._link.weights, self._delta, out=self._flat)
         self._masters.round()
+        self._shards.scatter()
         self._whole = True
         return applied
 
@@ -696,6 +734,7 @@ class ModelLink:
                 self._flat[...] = self._link.weights
         self._masters.narrow()
         self._masters.round()
+        self._shards.scatter()
         self._whole = True
 
     def _blame_parameter(self, error: TrainerError) -> None:
@@ -732,6 +771,8 @@ class ModelLink:
         finally:
             self._own_residual = False
             self._undo()
+        if sends:
+            self._share()
 
     def _remove_hooks(self) -> None:
         for horizon in self._horizons.values():  # a step may have been interrupted

@@ -18,6 +18,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.ipc.run_proposal import choose_mode
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.gradient_mean import has_closure
+from p2psgd.torch.shards import gradient_of, local_of
 from p2psgd.wire.mode import Mode
 from p2psgd.wire.rule import Rule, parse_rule
 
@@ -171,7 +172,7 @@ class GradientSum:
         self.rate = RATE_MIN  # of the last step
         self._rule, self._flat = rule, flat
         self._parts = [
-            (parameter, flat[slice(*parameters.ranges[name])].view(parameter.shape))
+            (parameter, flat[slice(*parameters.ranges[name])].view(local_of(parameter).shape))
             for name, parameter in parameters.named.items()
         ]
         self._held: list[Any] | None = None
@@ -201,8 +202,8 @@ class GradientSum:
         """Add the gradients, and take them from the parameters until `give_back`."""
         self.rate, self._empty = self._rule.rate, False
         for parameter, part in self._parts:
-            if parameter.grad is not None:
-                part.add_(parameter.grad)
+            if (gradient := gradient_of(parameter)) is not None:
+                part.add_(gradient)
         self._held = [parameter.grad for parameter, _ in self._parts]
         for parameter, _ in self._parts:
             parameter.grad = None

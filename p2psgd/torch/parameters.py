@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.base.formatting import say
+from p2psgd.ipc.part import NOTHING
 from p2psgd.torch.arrays import Named
+from p2psgd.torch.group import Group
 from p2psgd.torch.masters import ROUNDED_TYPES, Masters
+from p2psgd.torch.shards import LocalShards, is_cut, local_of
 
 Range = tuple[int, int]  # of the flat tensor: begin, end
 DEVICES = ("cpu", "cuda")
@@ -31,20 +35,26 @@ class TrainedParameters:
     p2psgd cannot train.
     """
 
-    def __init__(self, model: Any, optimizers: Sequence[Any]) -> None:
+    def __init__(self, model: Any, optimizers: Sequence[Any], group: Group | None = None) -> None:
+        """Take the `group` over whose ranks the model is cut, if it is: its blocks are trained here."""
         _check_kinds(model, optimizers)
         self._optimizers = optimizers
         named = dict(model.named_parameters())
         self._left_out = {name: each for name, each in named.items() if not _is_trained(each)}
         self.named: Named = {name: each for name, each in named.items() if _is_trained(each)}
+        self._in_group = group is not None
+        if group is not None:
+            self.named = group.own
         self._places = [  # of all modules and parameters; a tied one has several
             (path, holder, name, held)
             for path, module in model.named_modules()
             for holder in (module._modules, module._parameters)
             for name, held in holder.items()
+            if not is_cut(held)  # FSDP has whole ones in their place at times
         ]
         self._pointers: dict[str, int] = {}
         self.masters = Masters()
+        self.shards = LocalShards()
         self._groups = self._find_groups(model)
         self._optimized = _optimized(optimizers)
         self.device = self._check_values()
@@ -52,8 +62,10 @@ class TrainedParameters:
         self.ranges: dict[str, Range] = {}
         self.weights = 0
         for name, parameter in self.named.items():
-            begin, self.weights = self.weights, self.weights + parameter.numel()
+            begin, self.weights = self.weights, self.weights + local_of(parameter).numel()
             self.ranges[name] = (begin, self.weights)
+        if not self.named:  # a rank to which the cut has given none
+            self.ranges[NOTHING], self.weights = (0, 1), 1
 
     @property
     def rates(self) -> list[float]:
@@ -62,12 +74,12 @@ class TrainedParameters:
             [1.0 if (rate := group.get("lr")) is None else float(rate) for group in optimizer.param_groups]
             for optimizer in self._optimizers
         ]
-        return [by_group[optimizer][group] for optimizer, group in self._groups]
+        return [by_group[optimizer][group] for optimizer, group in self._groups] or [1.0]
 
     @property
     def owners(self) -> list[int]:
         """The optimizer of each parameter, in order, counted from 0."""
-        return [optimizer for optimizer, _ in self._groups]
+        return [optimizer for optimizer, _ in self._groups] or [0]
 
     def say_frozen(self) -> None:
         """Say that other nodes do not get the frozen parameters, if there are any."""
@@ -80,7 +92,9 @@ class TrainedParameters:
 
     def initial(self) -> dict[str, NDArray[Any]]:
         """Return the parameters' numbers now, in the host's memory."""
-        return {name: each.detach().float().cpu().numpy() for name, each in self.named.items()}
+        if not self.named:
+            return {NOTHING: np.zeros(1, np.float32)}
+        return {name: local_of(each).float().cpu().numpy() for name, each in self.named.items()}
 
     def lay_out(self) -> tuple[Any, Any]:
         """Move all parameters into one flat tensor (P,) float32 on their device, and make the `masters` of
@@ -88,18 +102,22 @@ class TrainedParameters:
 
         While the optimizer steps, the float32 gradients of rounded parameters lie in the second.
         """
-        flat, change = (torch.empty(self.weights, dtype=torch.float32, device=self.device) for _ in range(2))
-        triples = []
+        flat, change = (torch.zeros(self.weights, dtype=torch.float32, device=self.device) for _ in range(2))
+        triples, pairs = [], []
         for name, parameter in self.named.items():
             begin, end = self.ranges[name]
-            part = flat[begin:end].view(parameter.shape)
-            part.copy_(parameter.detach())
+            local = local_of(parameter)
+            part = flat[begin:end].view(local.shape)
+            part.copy_(local)
             if parameter.dtype in ROUNDED_TYPES:
-                triples.append((parameter, part, change[begin:end].view(parameter.shape)))
+                triples.append((parameter, part, change[begin:end].view(local.shape)))
+            elif is_cut(parameter):
+                pairs.append((parameter, part))
+                continue
             else:
                 parameter.data = part
-            self._pointers[name] = parameter.data_ptr()
-        self.masters = Masters(triples)
+            self._pointers[name] = local_of(parameter).data_ptr()
+        self.masters, self.shards = Masters(triples), LocalShards(pairs)
         return flat, change
 
     def check(self) -> None:
@@ -110,8 +128,8 @@ class TrainedParameters:
                     f"{f'{path}.{name}'.lstrip('.')!r} of the model is another one than when"
                     " p2psgd.torch.attach was called: change the model before that"
                 )
-        for name, parameter in self.named.items():
-            if parameter.data_ptr() != self._pointers[name]:
+        for name, pointer in self._pointers.items():
+            if local_of(self.named[name]).data_ptr() != pointer:
                 raise TrainerError(
                     f"parameter {name!r} has been given other memory since p2psgd.torch.attach was called, by"
                     " model.to() or by an assignment: do that before, and later change its numbers in place"
@@ -144,7 +162,7 @@ class TrainedParameters:
                     f"two optimizers have parameter {known[id(parameter)]!r}: give each parameter to one"
                 )
             groups[id(parameter)] = (owner, number)
-        if not self.named:
+        if not self.named and not self._in_group:
             raise TrainerError("the model has no parameter that requires a gradient: nothing can be trained")
         for name, parameter in self.named.items():
             if id(parameter) not in groups:
@@ -156,6 +174,8 @@ class TrainedParameters:
 
     def _check_values(self) -> Any:
         """Check the parameters' numbers; return the one device that they are all on."""
+        if not self.named:
+            return torch.device("cpu")
         first, device = next((name, each.device) for name, each in self.named.items())
         for name, parameter in self.named.items():
             if torch.nn.parameter.is_lazy(parameter):

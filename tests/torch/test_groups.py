@@ -1,0 +1,181 @@
+"""Groups of ranks over which PyTorch cuts the model, with real daemons, torchrun and its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from p2psgd.base.errors import ExitCode
+from p2psgd.ipc.part import combine_digests
+from tests.cli.local.conditions import wait_until
+from tests.cli.local.run import Run
+from tests.torch.needed import torch
+
+pytestmark = pytest.mark.long
+
+SCRIPT = Path(__file__).with_name("group_trainer.py")
+SHAPES = {
+    "wide.weight": (10, 7),
+    "wide.bias": (10,),
+    "norm.weight": (7,),
+    "norm.bias": (7,),
+    "narrow.weight": (3, 10),
+    "narrow.bias": (3,),
+    "last.weight": (1, 3),
+    "last.bias": (1,),
+}
+assert torch is not None
+
+
+def torchrun(directory: Path, kind: str, *options: str, ranks: int = 2) -> str:
+    """Return the command that starts a group of ranks."""
+    launcher = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run"]
+    script = ["--nproc-per-node", str(ranks), str(SCRIPT), kind, str(directory), *options]
+    return shlex.join([*launcher, *script])
+
+
+def begin(directory: Path, kind: str, *options: str, nodes: int = 2, ranks: int = 2) -> Run:
+    """Begin a run of nodes whose models are cut over some ranks each."""
+    weights = ("--weights", str(directory / "weights.safetensors"))
+    command = torchrun(directory, kind, *options, ranks=ranks)
+    return Run(directory, "-n", str(nodes), "--parts", str(ranks), "--trainer", command, *weights)
+
+
+def finish(run: Run, *, limit_s: float = 240) -> dict[str, Any]:
+    """Return the report of a run whose replicas are identical, part by part."""
+    try:
+        assert run.ends(limit_s) == ExitCode.OK, run.output
+    finally:
+        run.close()
+    report = run.report()
+    assert (report["replicas_identical"], report["lost"]) == (True, []), run.output
+    assert report["digest"] == combine_digests(report["part_digests"])
+    return report
+
+
+def check_weights(directory: Path, nodes: int, *, rounded: bool = False) -> None:
+    """Fail unless all groups end with the weights that were exported, whole and by their names."""
+    exported = load_file(directory / "weights.safetensors")
+    assert {name: values.shape for name, values in exported.items()} == SHAPES
+    for node in range(nodes):
+        with np.load(directory / f"node-{node}.npz") as ended:
+            for name, exact in exported.items():
+                values = torch.from_numpy(exact).bfloat16().float().numpy() if rounded else exact
+                np.testing.assert_array_equal(ended[name], values, f"{name} of node {node}")
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "tensor", "pipeline", "mixed", "bfloat16"])
+def test_all_groups_end_with_the_same_parts_that_together_are_the_model(tmp_path: Path, kind: str) -> None:
+    report = finish(begin(tmp_path, kind))
+    assert report["parts"] == len(report["part_digests"]) == 2
+    assert [node["steps"] for node in report["per_node"]] == [40] * 4
+    assert report["weights"] == sum(int(np.prod(shape)) for shape in SHAPES.values())
+    check_weights(tmp_path, 2, rounded=kind == "bfloat16")
+
+
+@pytest.mark.parametrize("kind", ["hybrid", "both"])
+def test_a_mesh_of_two_dimensions_is_cut_into_as_many_parts_as_it_has_ranks(
+    tmp_path: Path, kind: str
+) -> None:
+    report = finish(begin(tmp_path, kind, "--steps", "12", nodes=1, ranks=4))
+    assert report["parts"] == 4
+    check_weights(tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    "attach",
+    [
+        {"local_steps": 5},
+        {"mode": "ring"},
+        {"mode": "ring", "payload": "dense"},
+        {"mode": "owners"},
+        {"mode": "owners", "rule": "adamw"},
+    ],
+    ids=lambda attach: "-".join(map(str, attach.values())),
+)
+def test_each_part_trains_in_every_mode(tmp_path: Path, attach: dict[str, Any]) -> None:
+    report = finish(begin(tmp_path, "fsdp", "--attach", json.dumps(attach)))
+    assert len({node["steps"] for node in report["per_node"]}) == 1
+    check_weights(tmp_path, 2)
+
+
+# ----------------------------------------------------------------------------
+# A group is in or out as a whole.
+
+
+def parts_of(run: Run, node: int) -> dict[str, Any]:
+    """Return what the node says about the daemons of its parts."""
+    try:
+        told: dict[str, Any] = json.loads((run.state / f"node-{node}" / "parts.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return told
+
+
+def status_of(run: Run, node: int, part: int) -> dict[str, Any]:
+    return run.status_at(Path(f"node-{node}") / f"part-{part}")
+
+
+def steps_of(run: Run, node: int, part: int) -> int:
+    return int(status_of(run, node, part).get("trainer", {}).get("steps", 0))
+
+
+@pytest.mark.parametrize("victim", ["rank", "daemon"])
+def test_a_group_leaves_as_a_whole_and_comes_back_by_itself(tmp_path: Path, victim: str) -> None:
+    run = begin(tmp_path, "tensor", "--steps", "240", "--pace", "0.15", nodes=3)
+    try:
+        wait_until(lambda: steps_of(run, 1, 1) >= 20 or run.process.poll() is not None, "20 steps", 120)
+        assert run.process.poll() is None, run.output
+        ranks = [status_of(run, 1, part)["trainer"]["pid"] for part in range(2)]
+        daemon = parts_of(run, 1)["daemons"][1]["pid"]
+        os.kill(ranks[1] if victim == "rank" else daemon, signal.SIGKILL)
+        again = "the group's trainers to be started again"
+        wait_until(lambda: parts_of(run, 1).get("trainer", {}).get("restarts", 0) == 1, again, 60)
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ranks), "all ranks to end", 60)
+    except BaseException:
+        run.close()
+        raise
+    report = finish(run)
+    steps = [node["steps"] for node in report["per_node"]]
+    assert steps == [240] * 6, "none twice, none left out, equally many in all parts"
+    check_weights(tmp_path, 3)
+    pauses = [float(np.load(tmp_path / f"node-{node}.npz")["longest_pause"]) for node in (0, 2)]
+    print(f"longest pause of the other groups: {max(pauses):.2f} s")
+
+
+def test_groups_that_cut_their_model_in_other_ways_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    choose = "case $P2PSGD_CONTROL in *node-0) exec {};; *) exec {};; esac"
+    ways = (torchrun(tmp_path, kind) for kind in ("tensor", "columns"))
+    run = Run(
+        tmp_path,
+        *("-n", "2", "--parts", "2", "--failure-timeout", "2"),
+        *("--trainer", shlex.join(["sh", "-c", choose.format(*ways)])),
+    )
+    try:
+        assert run.ends(150) != ExitCode.OK, run.output
+    finally:
+        run.close()
+    logs = "\n".join(path.read_text() for path in run.state.glob("node-*/log.txt"))
+    cuts = r"part 0/2, cut over 2 ranks: [^()]*\(\w+\)"
+    assert re.search(rf"train different runs: .*label {cuts} and {cuts}", logs), logs
+
+
+def test_a_rank_is_refused_by_the_daemon_of_another_part(tmp_path: Path) -> None:
+    command = torchrun(tmp_path, "fsdp")
+    run = Run(tmp_path, "-n", "1", "--parts", "3", "--trainer", command)
+    try:
+        assert run.ends(120) != ExitCode.OK, run.output
+    finally:
+        run.close()
+    log = (run.state / "node-0" / "log.txt").read_text()
+    assert "this daemon is of part 0/3, and its trainer holds part 0/2" in log, log
