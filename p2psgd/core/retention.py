@@ -42,6 +42,13 @@ class Retention:
         """Return whether the log is full of what others have not acknowledged: the trainer must wait."""
         return self.fullness >= STALL
 
+    @property
+    def full(self) -> bool:
+        """Return whether the log is full at this moment: of what came since the last look, too. An owner can
+        publish hundreds of updates in between.
+        """
+        return self.stalled or self._state.log.pressure >= STALL
+
     def look(self, view: View, *, ready: bool, own_bytes: int) -> None:
         """Trim, then measure. `own_bytes`: of all own updates so far."""
         log, me, acks = self._state.log, self._state.me, self._acks
@@ -51,7 +58,8 @@ class Retention:
             pressure = log.pressure
         others = [member for member in view.members if member != me]
         sequence = self._state.frontier.sequence(me)
-        beyond = [sequence - acks.applied(member, me) for member in others]
+        # A node that has published nothing, as most of a crowd of owners, waits for nobody to acknowledge it.
+        beyond = [sequence and sequence - acks.applied(member, me) for member in others]
         most = min(max(beyond, default=0), sequence - log.trimmed_to(me))
         in_shares = 0.0
         if most > 0:

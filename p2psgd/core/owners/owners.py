@@ -44,7 +44,7 @@ from p2psgd.core.owners.custody import Custody
 from p2psgd.core.owners.ranges import Range, cut, owner_count, ranges_of
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.receive import Applier
-from p2psgd.core.retention import STALL, Retention
+from p2psgd.core.retention import Retention
 from p2psgd.core.send import LogSender, Outbound
 from p2psgd.core.state import U64_MODULUS, State
 from p2psgd.core.status import StatusSender
@@ -363,14 +363,14 @@ class Owners:
             return
         if not self._node.ready or self._cluster.membership.stopping or not barrier.begun(now):
             return
-        if not self._usable_places(now):
-            return  # what was contributed would count in no round, and the next one would follow at once
         if self._given > self.round and self._find_awaited(now) is not None:
             return
+        if not self._usable_places(now):
+            return  # what was contributed would count in no round, and the next one would follow at once
         self.round = max(self.round, self._given, self._state.frontier.steps_max)
         if not self._owns:
             barrier.follow(self.round, now)
-        if self._retention.stalled or self._state.log.pressure >= STALL or self.round == ROUND_MAX:
+        if self._retention.full or self.round == ROUND_MAX:
             return
         self._opened = True
         self._out.emit(OpenRound(barrier.contributors, 0))
@@ -596,7 +596,7 @@ class Owners:
         """Publish what is due as updates of this node, the first of which covers what came."""
         if not self._node.ready or self._node.quarantined or self._cluster.membership.stopping:
             return
-        if self._retention.stalled:
+        if self._retention.full:
             return  # the log is full: contributors, and then their trainers, wait for what others acknowledge
         self._published_at, self._came = now, 0
         self._add_gradients()

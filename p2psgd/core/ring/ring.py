@@ -11,7 +11,7 @@ from p2psgd.core.events import PeerStatus, RingMessage
 from p2psgd.core.frontier import Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer
-from p2psgd.core.retention import STALL, Retention
+from p2psgd.core.retention import Retention
 from p2psgd.core.ring.formation import Formation, RingStates
 from p2psgd.core.ring.rounds import (
     Completed,
@@ -193,7 +193,7 @@ class Ring:
         """Return whether the log was full at the last look at it or is full now: rounds may come faster than
         looks.
         """
-        return self._retention.stalled or self._state.log.pressure >= STALL
+        return self._retention.full
 
     # -- what peers say
 

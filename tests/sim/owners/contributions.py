@@ -354,7 +354,7 @@ class Account:
         if isinstance(event, HandOver):
             life.handed_over_at = self._world.now
             alone = len(daemon.replica.membership.view.members) < 2
-            able = daemon.replica.ready and not daemon.replica.retention.stalled
+            able = daemon.replica.ready and not daemon.replica.retention.full
             if able and not alone and aggregator.residual.any():
                 raise Violation("O5", f"{label(daemon.me)} keeps what it has added up, though it stops")
         elif isinstance(event, NodeStopping):

@@ -93,7 +93,7 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     "own-part-never-covered": (Edit(owners, O + "publish", "self._cover(own, own.last, now)", "pass"),),
     # owning
     "publishes-though-its-log-is-full": (
-        Edit(owners, O + "publish", "if self._retention.stalled:", "if False:"),
+        Edit(owners, O + "publish", "if self._retention.full:", "if False:"),
     ),
     "duplicates-added": (
         Edit(owners, O + "take", "if header.number <= self.received.get(origin, 0):", "if False:"),
