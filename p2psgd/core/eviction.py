@@ -78,7 +78,10 @@ class Eviction:
             for peer in self._cluster.peers.values()
         ):
             for member in self._cluster.other_members:
-                silent_s = now - max(self._cluster.acks.heard(member), self._since[member])
+                acks, since = self._cluster.acks, self._since[member]
+                if now - max(acks.heard_itself(member), since) <= limit_s:
+                    continue
+                silent_s = now - max(acks.heard(member), since)
                 if silent_s > limit_s:
                     requests[member] = f"it has been silent for {silent_s:.0f} s while others wait for it"
         if self._retention.fullness >= EVICT:

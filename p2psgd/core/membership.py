@@ -67,6 +67,7 @@ class Membership:
         self.stopping = False  # this node said GOODBYE
         self._links: dict[int, Origin] = {}
         self._reports: dict[int, _Report] = {}
+        self._requesting: set[int] = set()  # the nodes among them that would evict somebody
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
         self._ahead: dict[int, float] = {}  # linked nodes that claim a later view, and since when
         self._claimed: float | None = None  # when somebody first claimed a later view than this one
@@ -102,6 +103,7 @@ class Membership:
         if self._links.get(peer.node) == peer:
             del self._links[peer.node]
             self._ahead.pop(peer.node, None)
+            self._requesting.discard(peer.node)
             if self._reports.pop(peer.node, None) is not None:
                 del self._here[peer.node]
             self._changes.leaving &= self.view.incarnations.keys() | self._links.keys()
@@ -130,6 +132,10 @@ class Membership:
         others = frozenset(evict_requests) - {peer.node}  # its own going would not count as anybody's wish
         self._reports[peer.node] = _Report(view, ready, others, hears, now)
         self._here[peer.node] = peer.incarnation
+        if others:
+            self._requesting.add(peer.node)
+        else:
+            self._requesting.discard(peer.node)
         if view < self.view.number:
             self.effects.append(Send(peer, pack_message(self.view.news())))
         self._consider(now)
@@ -297,10 +303,7 @@ class Membership:
         view, here = self.view, self._here
         self._held_up = None
         self._awaited.clear()
-        report = self._reports.values()
-        if self.stopping or (
-            self._changes.fulfilled(view, here) and not any(each.evict_requests for each in report)
-        ):
+        if self.stopping or (not self._requesting and self._changes.fulfilled(view, here)):
             return None
         if self._claimed is not None and now - self._claimed <= self._timing.failure_timeout_s:
             self._awaited += sorted(self._ahead)  # once for each view, whoever claims another how often

@@ -94,8 +94,8 @@ class Consensus:
             view=number,
             round=ballot.round,
             node=ballot.node,
-            members=value.packed_members(),
-            forbidden=value.packed_forbidden(),
+            members=value.packed_members,
+            forbidden=value.packed_forbidden,
             cluster_id=value.cluster_id,
         )
         self._send(peer, accept)
@@ -178,8 +178,8 @@ class Consensus:
             node=promised.node,
             accepted_round=accepted.round,
             accepted_node=accepted.node,
-            members=b"" if value is None else value.packed_members(),
-            forbidden=b"" if value is None else value.packed_forbidden(),
+            members=b"" if value is None else value.packed_members,
+            forbidden=b"" if value is None else value.packed_forbidden,
             cluster_id=0 if value is None else value.cluster_id,
         )
         self._answer(asker, answer)

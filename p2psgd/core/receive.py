@@ -253,7 +253,8 @@ class Receiver:
         peer.confirmed = confirming
         peer.view, peer.ready, peer.loss = status.view, status.ready, status.loss
         # Of others only members are believed, and no more than that they know the view known here.
-        confirmed = list(confirming.values()) if peer.origin in view else []
+        confirmed = confirming.values() if peer.origin in view else ()
+        own = confirming.get(self._cluster.me.node)
         self._cluster.acks.on_status(
             peer.origin,
             rows,
@@ -262,6 +263,7 @@ class Receiver:
             now,
             linked=self._cluster.peers,
             view_max=view.number,
+            unchanged=not status.whole and not status.confirmed,
         )
         self._acks_are_new = True
         self._cluster.membership.on_status(
@@ -269,7 +271,7 @@ class Receiver:
             view=status.view,
             ready=status.ready,
             evict_requests=status.evict_requests,
-            hears=any((row.node, row.incarnation) == self._cluster.me for row in confirming.values()),
+            hears=own is not None and own.incarnation == self._cluster.me.incarnation,
             now=now,
         )
         if 0 < peer.has(peer.origin) <= self._state.frontier.sequence(peer.origin):
@@ -287,12 +289,13 @@ class Receiver:
         peer: Peer, status: PeerStatus
     ) -> tuple[Mapping[Origin, FrontierRow], Mapping[int, ConfirmedRow]]:
         """Return the tables of a STATUS, with the rows of the one before if it has only what has changed."""
-        rows, confirming = status.rows, {row.node: row for row in status.confirmed}
+        confirming: Mapping[int, ConfirmedRow] = {row.node: row for row in status.confirmed}
         if status.whole:
-            return rows, confirming
+            return status.rows, confirming
         if peer.status is None:
             raise PeerError(RejectCode.MESSAGE, f"the first STATUS of {peer.name} on this link is not whole")
-        rows, confirming = {**peer.status, **rows}, {**peer.confirmed, **confirming}
+        rows = {**peer.status, **status.rows}
+        confirming = {**peer.confirmed, **confirming} if confirming else peer.confirmed
         if max(len(rows), len(confirming)) > ORIGINS_MAX:
             words = f"{peer.name} reports {len(rows)} origins and {len(confirming)} nodes that it hears"
             raise PeerError(RejectCode.MESSAGE, f"{words}, allowed are {ORIGINS_MAX} of each")

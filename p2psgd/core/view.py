@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from p2psgd.core.frontier import INCARNATION_MAX, Origin
@@ -30,6 +30,7 @@ from p2psgd.wire.reject import PeerError, RejectCode
 
 
 NUMBER_MAX: Final = 2**62  # nobody gets there by deciding
+PARSED_MAX: Final = 8  # views that are kept as they were parsed: the latest, and proposals of the next
 
 
 @dataclass(frozen=True)
@@ -87,32 +88,40 @@ class View:
     def _rows(self) -> Iterator[tuple[Origin, int]]:
         return zip(self.members, self.since, strict=True)
 
+    @cached_property
     def packed_members(self) -> bytes:
-        """Return the members in wire format."""
+        """The members in wire format."""
         return pack_members(MemberRow(*member, number) for member, number in self._rows())
 
+    @cached_property
     def packed_forbidden(self) -> bytes:
-        """Return the forbidden nodes in wire format."""
+        """The forbidden nodes in wire format."""
         return pack_nodes(self.forbidden)
 
     def news(self) -> ViewNews:
         """Return the VIEW message for this view, once it is decided."""
         return ViewNews(
             view=self.number,
-            members=self.packed_members(),
-            forbidden=self.packed_forbidden(),
+            members=self.packed_members,
+            forbidden=self.packed_forbidden,
             cluster_id=self.cluster_id,
         )
 
 
 def parse_view(message: Accept | Promise | ViewNews) -> View:
     """Return the view that a message carries; PeerError if it is impossible."""
-    if message.view > NUMBER_MAX:
-        raise PeerError(RejectCode.MESSAGE, f"view number {message.view} is above the limit of {NUMBER_MAX}")
-    rows = parse_members(message.members)
+    return _parse_view(message.view, message.members, message.forbidden, message.cluster_id)
+
+
+@lru_cache(maxsize=PARSED_MAX)
+def _parse_view(number: int, packed_members: bytes, packed_forbidden: bytes, cluster_id: int) -> View:
+    """Do so. Every linked member may send the same view, of a thousand members."""
+    if number > NUMBER_MAX:
+        raise PeerError(RejectCode.MESSAGE, f"view number {number} is above the limit of {NUMBER_MAX}")
+    rows = parse_members(packed_members)
     members = tuple(Origin(row.node, row.incarnation) for row in rows)
-    forbidden = frozenset(parse_nodes(message.forbidden))
-    view = View(message.view, members, forbidden, message.cluster_id, tuple(row.since for row in rows))
+    forbidden = frozenset(parse_nodes(packed_forbidden))
+    view = View(number, members, forbidden, cluster_id, tuple(row.since for row in rows))
     if any(not 1 <= row.since <= view.number for row in rows):
         raise PeerError(
             RejectCode.MESSAGE,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from random import Random
+
+import pytest
+
 from p2psgd.core.acks import NEVER, Acknowledgements
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
@@ -96,3 +101,58 @@ def test_lives_that_are_not_kept_are_forgotten() -> None:
 
 def test_without_other_members_everything_is_stable() -> None:
     assert Acknowledgements(ME).stable(A, [ME]) == 2**64
+
+
+def test_what_is_said_again_of_the_same_ones_counts_without_the_list() -> None:
+    acks = Acknowledgements(ME)
+    acks.on_status(A, by_origin([row(ME, 9, least=3)]), 4, [ConfirmedRow(*B, 4)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, least=5)]), 4, [], 11.0, unchanged=True)
+    assert (acks.applied(B, ME), acks.heard(B), acks.applied(C, ME)) == (5, 11.0, 0)
+
+
+def test_the_list_is_gone_through_again_when_other_links_are_there() -> None:
+    acks = Acknowledgements(ME)
+    listed = [ConfirmedRow(*B, 4)]
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 10.0, linked={A, B})
+    assert acks.applied(B, ME) == 0  # it reports for itself
+    acks.links_changed()
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 11.0, linked={A}, unchanged=True)
+    assert acks.applied(B, ME) == 9
+
+
+def test_a_newcomer_in_the_list_neither_gains_by_the_others_nor_costs_them_anything() -> None:
+    acks = Acknowledgements(ME)
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, [ConfirmedRow(*B, 4)], 10.0)
+    both = [ConfirmedRow(*B, 4), ConfirmedRow(*C, 4)]
+    acks.on_status(A, by_origin([row(ME, 9, least=2)]), 4, both, 11.0)
+    assert (acks.applied(B, ME), acks.applied(C, ME)) == (9, 2)
+    acks.on_status(A, by_origin([row(ME, 9, least=4)]), 4, both, 12.0, unchanged=True)
+    assert (acks.applied(B, ME), acks.applied(C, ME)) == (9, 4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
+    """Beside an account that goes through every list and keeps a table for each life."""
+    chance = Random(seed)
+    lives = [Origin(node, 1) for node in range(2, 16)]
+    acks, most = Acknowledgements(ME), defaultdict[Origin, Counter[Origin]](Counter)
+    listed: dict[Origin, list[ConfirmedRow]] = {}
+    for at in range(200):
+        peer, now = chance.choice(lives[:10]), float(at)
+        rows = [row(origin, 99, least=chance.randint(0, 99)) for origin in (ME, lives[-1])]
+        unchanged = peer in listed and chance.random() < 0.6
+        if not unchanged:
+            others = [each for each in lives[10:] if chance.random() < 0.6]
+            listed[peer] = [ConfirmedRow(*each, 4) for each in others]
+        if chance.random() < 0.1:
+            acks.links_changed()
+        acks.on_status(peer, by_origin(rows), 4, listed[peer], now, linked=lives[:10], unchanged=unchanged)
+        for each in listed[peer]:
+            for told in rows:
+                known = most[Origin(each.node, each.incarnation)]
+                origin = Origin(told.node, told.incarnation)
+                known[origin] = max(known[origin], told.least)
+        for member in lives[10:]:
+            assert [acks.applied(member, origin) for origin in (ME, lives[-1])] == [
+                most[member][origin] for origin in (ME, lives[-1])
+            ]

@@ -59,8 +59,8 @@ def promise(round_: int, node: int, accepted: Ballot = Ballot(), value: View | N
         node=node,
         accepted_round=accepted.round,
         accepted_node=accepted.node,
-        members=b"" if value is None else value.packed_members(),
-        forbidden=b"" if value is None else value.packed_forbidden(),
+        members=b"" if value is None else value.packed_members,
+        forbidden=b"" if value is None else value.packed_forbidden,
         cluster_id=0 if value is None else value.cluster_id,
     )
 
@@ -70,8 +70,8 @@ def accept(round_: int, node: int, value: View) -> Accept:
         view=value.number,
         round=round_,
         node=node,
-        members=value.packed_members(),
-        forbidden=value.packed_forbidden(),
+        members=value.packed_members,
+        forbidden=value.packed_forbidden,
         cluster_id=value.cluster_id,
     )
 

@@ -49,6 +49,9 @@ class Barrier:
         self._first: float | None = None  # when the first contribution to the next one was seen,
         self._half: float | None = None  # and when half of them were
         self._founded: float | None = None  # since when this node knows a view
+        self._lacking: Origin | None = None  # a member without a trainer, when last seen
+        self._taking: list[Origin] | None = None  # members that take part; None: to be found anew,
+        self._taking_of: tuple[object, ...] = ()  # as what else it follows from was otherwise
         self._restored = state.frontier.steps_max  # the last round that it knew at its start
         self._begun = self._from_first = False
 
@@ -56,17 +59,22 @@ class Barrier:
 
     def on_state(self, peer: Origin, state: RingState) -> None:
         """Take in what a STATUS says of a member's trainer."""
-        self._told[peer] = state
+        before, self._told[peer] = self._told.get(peer), state
+        if before is None or (before.active, before.running) != (state.active, state.running):
+            self._taking = None
 
     def end(self, member: Origin, number: int) -> None:
         """Note that a member has contributed all that it has to this round."""
         self._overdue |= number <= self.published
         self.ended[member] = max(number, self.ended.get(member, 0))
-        self._left_out.discard(member)
+        if member in self._left_out:
+            self._left_out.remove(member)
+            self._taking = None
         if member == self._cluster.me:
             self.joined = True
         elif (told := self._told.get(member)) is None or not (told.active and told.running):
             self._told[member] = RingState(0, number - 1, running=True, active=True, contributed=True)
+            self._taking = None
 
     def keep(self, members: Iterable[Origin]) -> None:
         """Forget all but these."""
@@ -74,6 +82,7 @@ class Barrier:
         self._told = {each: state for each, state in self._told.items() if each in kept}
         self.ended = {each: number for each, number in self.ended.items() if each in kept}
         self._left_out &= kept
+        self._taking = None
 
     def _has_trainer(self, member: Origin) -> bool:
         told = self._told.get(member)
@@ -98,9 +107,27 @@ class Barrier:
             self._founded = now
         if self._state.frontier.steps_max > self._restored:
             self._begun = True
-        elif not self.absent or now - self._founded >= self._cluster.timing.gone_s:
+        elif not self._is_absent() or now - self._founded >= self._cluster.timing.gone_s:
             self._begun = self._from_first = True
         return self._begun
+
+    def _is_absent(self) -> bool:
+        """Return whether the first round waits for anybody. It is asked after each event of a start: the
+        member that had no trainer last most likely has none.
+        """
+        membership, lacking = self._cluster.membership, self._lacking
+        if membership.bootstrap_expect > len(membership.view.members):
+            return True
+        if lacking is None or lacking not in membership.view or not self._awaits_trainer(lacking):
+            self._lacking = next(filter(self._awaits_trainer, membership.view.members), None)
+        return self._lacking is not None
+
+    def _awaits_trainer(self, member: Origin) -> bool:
+        """Return whether a member has no trainer, as far as that is known here. Owners wait for all; a node
+        that owns nothing may contribute before they begin, and need not be linked to each member.
+        """
+        linked = member == self._cluster.me or member in self._cluster.peers
+        return (self.owns or linked) and not self._has_trainer(member)
 
     @property
     def absent(self) -> list[str]:
@@ -110,29 +137,45 @@ class Barrier:
         membership = self._cluster.membership
         members = membership.view.members
         missing = membership.bootstrap_expect - len(members)
-        names = [self._name(each) for each in members if not self._has_trainer(each)]
+        names = [self._name(each) for each in members if self._awaits_trainer(each)]
         return names + ([f"{missing} more nodes"] if missing > 0 else [])
 
     def expected(self, now: float) -> list[Origin]:
         """Return the members that are waited for, or would be."""
-        return [each for each in self._cluster.membership.view.members if self._is_expected(each, now)]
+        return [each for each in self._find_taking() if self._usable(each, now)]
 
-    def _is_expected(self, member: Origin, now: float) -> bool:
-        at_first = self._from_first and not self.published
+    def _find_taking(self) -> list[Origin]:
+        """Return the members with a trainer that takes part, and is not late: found anew when that may have
+        changed, and not in each round.
+        """
+        view = self._cluster.membership.view
+        facts = view, self._is_first, self.active, self.joined
+        if self._taking is None or self._taking_of != facts:
+            self._taking_of = facts
+            self._taking = [each for each in view.members if self._is_taking_part(each)]
+        return self._taking
+
+    @property
+    def _is_first(self) -> bool:
+        return self._from_first and not self.published
+
+    def _is_taking_part(self, member: Origin) -> bool:
         return (
             self._has_trainer(member)
-            and (at_first or self._takes_part(member))
+            and (self._is_first or self._takes_part(member))
             and member not in self._left_out
-            and self._usable(member, now)
         )
+
+    def _is_expected(self, member: Origin, now: float) -> bool:
+        return self._is_taking_part(member) and self._usable(member, now)
 
     def _finds_missing(self, now: float) -> bool:
         """Return whether a member is expected that has not contributed to the next round. The one that was
         missing last most likely is: all are looked at once a round, and not at each contribution.
         """
-        missing, members = self._missing, self._cluster.membership.view.members
-        if missing is None or missing not in members or not self._is_missing(missing, now):
-            self._missing = next((each for each in members if self._is_missing(each, now)), None)
+        missing, view = self._missing, self._cluster.membership.view
+        if missing is None or missing not in view or not self._is_missing(missing, now):
+            self._missing = next((each for each in view.members if self._is_missing(each, now)), None)
         return self._missing is not None
 
     def _is_missing(self, member: Origin, now: float) -> bool:
@@ -195,6 +238,7 @@ class Barrier:
             patience_s = max(timeouts * self._cluster.timing.failure_timeout_s, reached - self.since)
             if now - reached >= patience_s:
                 self._left_out.update(waiting)
+                self._taking = None
                 return waiting
         return []
 

@@ -16,7 +16,7 @@ from p2psgd.core.cluster import Cluster
 from p2psgd.core.frontier import Origin
 from p2psgd.core.owners.ranges import owner_count
 from p2psgd.core.peer import Peer, PeerState
-from p2psgd.core.view import NO_VIEW
+from p2psgd.core.view import NO_VIEW, View
 
 FAN_OUT: Final = 4
 
@@ -47,41 +47,72 @@ class RelayTrees:
         self._weights = weights
         self._view = NO_VIEW
         self._places: Mapping[Origin, int] = {}
+        self._owners = 0
+        # By member and origin, those above the member that are nearer than this node; None: it is not above
+        self._nearer: dict[tuple[Origin, Origin], tuple[Origin, ...] | None] = {}
 
     def origins_for(self, peer: Peer, origins: Iterable[Origin]) -> list[Origin]:
         """Return the origins whose updates this node sends this peer unasked: of `origins`, which have made
         some, and the owners. In a new view it begins with none until the peer has reported where it stands.
         """
-        me, view = self._cluster.me, self._cluster.membership.view
-        owners = view.members[: owner_count(len(view.members), self._weights)]
+        view = self._follow_view()
+        owners = view.members[: self._owners]
         fresh = peer.view >= view.number
         return [
             origin
             for origin in dict.fromkeys((*owners, *origins))
-            if (fresh or origin in peer.cursors) and self._above(peer.origin, origin) == me
+            if (fresh or origin in peer.cursors) and self._serves(peer.origin, origin)
         ]
+
+    def _serves(self, member: Origin, origin: Origin) -> bool:
+        """Return whether this node is the nearest one above a member, of those to which it has a link."""
+        if member not in self._places or origin not in self._places:
+            return False
+        if (member, origin) not in self._nearer:
+            self._nearer[member, origin] = self._find_nearer(self._places[member], self._places[origin])
+        nearer = self._nearer[member, origin]
+        return nearer is not None and not any(map(self._is_there, nearer))
+
+    def _find_nearer(self, place: int, root: int) -> tuple[Origin, ...] | None:
+        """Return those between this node and the member at `place`, the nearest to that first; None if this
+        node is not above it.
+        """
+        mine = self._places.get(self._cluster.me)
+        if mine is None or place == root:
+            return None
+        own, between = self._position(mine, root), list[int]()
+        position = (self._position(place, root) - 1) // FAN_OUT
+        while position > own:
+            between.append(position)
+            position = (position - 1) // FAN_OUT
+        return tuple(self._member_at(each, root) for each in between) if position == own else None
+
+    def _position(self, place: int, root: int) -> int:
+        return position_of(place, root, members=len(self._view.members), owners=self._owners)
+
+    def _member_at(self, position: int, root: int) -> Origin:
+        members = self._view.members
+        return members[place_at(position, root, members=len(members), owners=self._owners)]
 
     def source(self, origin: Origin) -> Origin | None:
         """Return the peer that sends this node the updates of `origin` unasked; None: nobody does."""
-        return self._above(self._cluster.me, origin)
-
-    def _above(self, member: Origin, origin: Origin) -> Origin | None:
-        """Return the nearest one above a member, in the tree of `origin`, to which this node has a link."""
-        view = self._cluster.membership.view
-        if view is not self._view:
-            self._view, self._places = view, {each: place for place, each in enumerate(view.members)}
-        place, root = self._places.get(member), self._places.get(origin)
-        if place is None or root is None or place == root:
-            return None
-        size = len(view.members)
-        owners = owner_count(size, self._weights)
-        position = position_of(place, root, members=size, owners=owners)
-        while position:
+        self._follow_view()
+        place, root = self._places.get(self._cluster.me), self._places.get(origin)
+        position = 0 if place is None or root is None else self._position(place, root)
+        while position and root is not None:
             position = (position - 1) // FAN_OUT
-            above = view.members[place_at(position, root, members=size, owners=owners)]
-            if above == self._cluster.me or self._is_there(above):
+            if self._is_there(above := self._member_at(position, root)):
                 return above
         return None
+
+    def _follow_view(self) -> View:
+        view = self._cluster.membership.view
+        if view is not self._view:
+            self._view = view
+            self._places = {each: place for place, each in enumerate(view.members)}
+            self._owners = owner_count(len(view.members), self._weights)
+            self._nearer.clear()
+        return view
 
     def _is_there(self, member: Origin) -> bool:
         peer = self._cluster.peers.get(member)

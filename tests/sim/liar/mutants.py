@@ -20,11 +20,13 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             receive,
             "Receiver.status",
-            "list(confirming.values()) if peer.origin in view else []",
-            "list(confirming.values())",
+            "confirming.values() if peer.origin in view else ()",
+            "confirming.values()",
         ),
     ),
-    "hearsay-over-own-word": (Edit(acks, "Acknowledgements.on_status", "if member in linked:", "if False:"),),
+    "hearsay-over-own-word": (
+        Edit(acks, "Acknowledgements._go_through", "if member in linked:", "if False:"),
+    ),
     "claimed-views-never-named": (
         Edit(
             membership,

@@ -174,7 +174,12 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(send, "LogSender.pass_on", "if origin in peer.cursors:", "if False:"),
     ),
     "trees-seen-differently": (
-        Edit(relay_trees, "RelayTrees._above", "// FAN_OUT", "// (FAN_OUT + self._cluster.me.node % 2)"),
+        Edit(
+            relay_trees,
+            "RelayTrees._position",
+            "members=len(self._view.members)",
+            "members=len(self._view.members) + self._cluster.me.node % 2",
+        ),
     ),
     "two-members-at-one-position": (
         Edit(relay_trees, "position_of", "% (members - 1) + 1", "% members + 1"),
@@ -184,13 +189,13 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(send, "LogSender.follow", "if known is None:", "if known is None and origin == self._state.me:"),
     ),
     "rows-that-a-status-leaves-out-lost": (
-        Edit(receive, "Receiver._completed", "{**peer.status, **rows}", "rows"),
+        Edit(receive, "Receiver._completed", "{**peer.status, **status.rows}", "status.rows"),
     ),
     "rows-that-have-changed-left-out": (
         Edit(peer, "StatusTables.since", "before.rows.get(origin) != row", "origin not in before.rows"),
     ),
     # what updates cover
-    "row-of-all-is-of-nobody": (Edit(covers, "Covers.note", "numbers[contributor] += every", "pass"),),
+    "row-of-all-is-of-nobody": (Edit(covers, "Covers.note", "numbers.add_to_all(every)", "pass"),),
     "row-of-all-beside-others": (Edit(covers, "Covers.note", "row.more - every", "row.more"),),
     "row-of-all-instead-of-none": (
         Edit(covers, "shortened", "more.get(place, 0) != every", "more.get(place, every) != every"),
@@ -200,8 +205,8 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             covers,
             "Covers.note",
-            "numbers[places[row.place]] += row.more - every",
-            "numbers[places[row.place]] = row.more",
+            "numbers.add(numbers.places[row.place], row.more - every)",
+            "numbers._beyond[numbers.places[row.place]] = row.more - numbers._every",
         ),
     ),
     "covers-not-taken-with-a-snapshot": (
@@ -216,13 +221,15 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(barrier, B + "complete", "last = min(ended, default=", "last = max(ended, default="),
         Edit(barrier, B + "is_due", "if self._finds_missing(now):", "if False:"),
     ),
-    "round-1-waits-for-no-trainer": (Edit(barrier, B + "begun", "elif not self.absent or", "elif True or"),),
+    "round-1-waits-for-no-trainer": (
+        Edit(barrier, B + "begun", "elif not self._is_absent() or", "elif True or"),
+    ),
     "late-member-waited-for": (Edit(barrier, B + "tick", "self._left_out.update(waiting)", "pass"),),
     "member-without-a-trainer-waited-for": (
         Edit(
             barrier,
-            B + "_is_expected",
-            "self._has_trainer(member)\n        and (at_first or self._takes_part(member))\n"
+            B + "_is_taking_part",
+            "self._has_trainer(member)\n        and (self._is_first or self._takes_part(member))\n"
             "        and member not in self._left_out\n",
             "True\n",
         ),
