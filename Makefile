@@ -22,7 +22,7 @@ endef
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim crowd chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe examples/demo.toml
@@ -98,6 +98,10 @@ sim: $(VENV)/.test
 	$(BIN)/python -m tests.sim --owners --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --closure --seeds $(or $(SEEDS),0:10000) --processes 0
 	$(BIN)/python -m tests.sim --liar --seeds $(or $(SEEDS),0:10000) --processes 0
+
+# NODES in one process that train in rounds of owners while some are killed, restarted, join and leave: tests/sim/README.md.
+crowd: $(VENV)/.test
+	$(BIN)/python -m tests.sim --crowd $(or $(NODES),1000) --rounds $(or $(ROUNDS),100)
 
 # MINUTES of real nodes and real faults drawn from SEED; needs root: see tests/chaos/README.md.
 chaos: $(VENV)/.test

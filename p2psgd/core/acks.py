@@ -17,7 +17,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
 
 NEVER: Final = float("-inf")
-PAST_FLOORS_MAX: Final = 8  # of one member, by what reporters told before; beyond, they are made one
+PAST_FLOORS_MAX: Final = 8  # of one member, by earlier reports; beyond, they are made one
 
 
 _Floors = Mapping[Origin, int]  # sequences by origin, that were applied at least
@@ -45,7 +45,7 @@ class _Report:
 
     at: float
     vouched: Set[Origin]
-    least: dict[Origin, int]  # what all of these had applied that are not linked: the highest that was told
+    least: dict[Origin, int]  # what all of these had applied that are not linked: the highest reported
     context: tuple[int, int]  # in which it was gone through
 
 
@@ -152,7 +152,7 @@ class Acknowledgements:
         return merged, *(floors for floors in added if id(floors) in live), least
 
     def links_changed(self) -> None:
-        """Note that others are linked than before: who reports for itself is to be looked at anew."""
+        """Note that other peers are linked than before, which report for themselves."""
         self._links += 1
 
     def _of(self, life: Origin) -> _Known:

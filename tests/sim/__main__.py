@@ -2,6 +2,7 @@
 
 `--ring` for the seeds in ring mode, `--owners` for those in mode `owners`, `--closure` for those in mode
 `closure`, `--liar` for those with a liar.
+`--crowd NODES --rounds ROUNDS` runs many nodes in rounds of owners that come and go.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import argparse
 import os
 import sys
 
+from p2psgd.wire.messages import MEMBERS_MAX
 from tests.sim.family import ASYNC, CLOSURE, LIAR, OWNERS, RING, Family
 from tests.sim.mutants import mutated
 from tests.sim.outcome import Outcome
+from tests.sim.owners.churn import CROWD_MIN, run_crowd
 from tests.sim.scenario import NODES_MAX, NODES_MIN, Scenario
 from tests.sim.shrinking import shrink
 from tests.sim.sweep import Summary, hunt_all, median_first, sweep
@@ -124,6 +127,10 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="this one run")
     which.add_argument("--seeds", type=seed_range, default=range(100), metavar="A:B", help="0:100 by default")
+    which.add_argument(
+        "--crowd", type=int, metavar="NODES", help="a run of this many nodes in rounds of owners"
+    )
+    parser.add_argument("--rounds", type=int, default=100, help="of a crowd; 100 by default")
     parser.add_argument("--nodes", type=int, help="so many in every run; 3 to 7 by the seed otherwise")
     families = parser.add_mutually_exclusive_group()
     families.add_argument("--ring", action="store_true", help="seeds in ring mode")
@@ -141,6 +148,11 @@ def main() -> None:
     parser.add_argument("--trace", action="store_true", help="print all that happens in the run of --seed")
     parser.add_argument("--processes", type=int, default=1, help="cores to use; 0: all")
     arguments = parser.parse_args()
+    if arguments.crowd is not None:
+        if not CROWD_MIN <= arguments.crowd <= MEMBERS_MAX - CROWD_MIN:  # some join
+            parser.error(f"a crowd has {CROWD_MIN} to {MEMBERS_MAX - CROWD_MIN} nodes")
+        run_crowd(arguments.crowd, arguments.rounds)
+        return
     if arguments.nodes is not None and not NODES_MIN <= arguments.nodes <= NODES_MAX:
         parser.error(f"a run has {NODES_MIN} to {NODES_MAX} nodes")
     other = CLOSURE if arguments.closure else ASYNC

@@ -3,12 +3,10 @@ jumps. What a node sends for a step is counted by kind; at the end all replicas 
 all trainers have made.
 
     python -m tests.sim.owners.crowd --nodes 4 8 16 32 64 [--mode async]
-    python -m tests.sim.owners.crowd --nodes 1000 --churn --weights 20000 --timeout 60 --step-time 0.5 \\
-        --steps 100
 
 The world of the other scenarios checks every event and is made for a few nodes; this one is made for a
-thousand. Above LINKED_TO_ALL nodes each is linked only to owners and to those next to it in relay trees. With
---churn an owner stops in order, another one and a relay are killed, and two nodes join.
+thousand. Above LINKED_TO_ALL nodes each is linked only to owners and to those next to it in relay trees.
+churn.py lets nodes of it come and go.
 """
 
 from __future__ import annotations
@@ -57,18 +55,20 @@ LINKED_TO_ALL: Final = 100
 LATENCY_S: Final = 0.001
 TICKS_PER_TIMEOUT: Final = 10
 MAGNITUDE: Final = 16
+LOG_BYTES: Final = 1 << 28
 PARSED_MAX: Final = 256  # frames whose message is remembered: one STATUS goes to many
 
 
 class Node:
     """One node: its replica, and its ends of links, disk and trainer."""
 
-    def __init__(self, crowd: Crowd, number: int, votes: Votes, size: int) -> None:
+    def __init__(self, crowd: Crowd, number: int, votes: Votes, size: int, *, incarnation: int = 1) -> None:
         self.crowd, self.number = crowd, number
-        self.me = Origin(number, 1)
+        self.me = Origin(number, incarnation)
         self.alive, self.leaving = True, False
         self.steps = 0
-        self.chance = np.random.default_rng(number)
+        self.votes = votes  # on its disk
+        self.chance = np.random.default_rng((number, incarnation))
         self.replica = Replica(
             crowd.spec,
             me=self.me,
@@ -77,6 +77,7 @@ class Node:
             timing=Timing(crowd.failure_timeout_s),
             bootstrap_expect=size,
             votes=votes,
+            log_budget_bytes=crowd.log_bytes,
         )
         self.executor = Executor(
             self.replica,
@@ -101,7 +102,8 @@ class Node:
     def send(self, peer: Origin, frame: bytes) -> None:
         self.crowd.count(frame)
         target, me = self.crowd.nodes[peer.node], self.me
-        self.crowd.after(LATENCY_S, lambda: self.crowd.arrive(me, target, frame))
+        if target.me == peer:
+            self.crowd.after(LATENCY_S, lambda: self.crowd.arrive(me, target, frame))
 
     def send_floats(self, peer: Origin, head: bytes, numbers: memoryview) -> None:
         raise AssertionError("no ring here")
@@ -115,7 +117,12 @@ class Node:
     # -- the disk
 
     def save_votes(self, effect: SaveVotes) -> None:
-        self.crowd.after(LATENCY_S, lambda: self.give(VotesSaved(effect.revision)))
+        def saved() -> None:
+            if self.alive:
+                self.votes = effect.votes
+                self.give(VotesSaved(effect.revision))
+
+        self.crowd.after(LATENCY_S, saved)
 
     def add_own(self, frame: bytes) -> None: ...
 
@@ -129,9 +136,12 @@ class Node:
 
     def replica_replaced(self) -> None: ...
 
-    def open_round(self, effect: OpenRound) -> None: ...
+    def open_round(self, effect: OpenRound) -> None:
+        self.crowd.round_opened(self)
 
-    def reject_contribution(self, words: str) -> None: ...
+    def reject_contribution(self, words: str) -> None:
+        raise AssertionError(f"node {self.number}: {words}")
+
     def answer_evaluation(self, answer: EvaluationAnswered) -> None: ...
 
     # -- people
@@ -159,11 +169,13 @@ class Crowd:
         failure_timeout_s: float,
         mode: str,
         seed: int = 1,
+        log_bytes: int = LOG_BYTES,
     ) -> None:
         self.now = 100.0
         self.events = 0
         self.step_s, self.indices = step_s, max(1, round(weights * density))
         self.failure_timeout_s = failure_timeout_s
+        self.log_bytes = log_bytes
         self.initial: NDArray[np.int32] = np.zeros(weights, np.int32)
         thirds = [weights * part // 3 for part in range(4)]
         tensors = tuple((f"t{part}", (thirds[part + 1] - thirds[part],)) for part in range(3))
@@ -213,8 +225,8 @@ class Crowd:
             self.sent[f"{kind.name} (count)"] += 1
 
     def arrive(self, source: Origin, target: Node, frame: bytes) -> None:
-        if not target.alive or frozenset((source.node, target.number)) not in self.links:
-            return
+        if not target.alive or source not in target.replica.peers:
+            return  # the link is closed
         message = self._parsed.get(frame)
         if message is None:
             message = parse_peer_message(FrameType(frame[4]), frame[PREFIX.size :])
@@ -279,6 +291,15 @@ class Crowd:
             self.cut(number, other)
         self.wire(sorted(each.number for each in self.alive))
 
+    def restart(self, number: int) -> None:
+        """A killed node starts again, with its votes."""
+        dead = self.nodes[number]
+        self.nodes[number] = Node(
+            self, number, dead.votes, len(self.nodes), incarnation=dead.me.incarnation + 1
+        )
+        self.wire(sorted(node.number for node in self.alive))
+        self.begin(self.nodes[number])
+
     def stop(self, number: int) -> None:
         """A node leaves in order."""
         node = self.nodes[number]
@@ -291,7 +312,7 @@ class Crowd:
         owners = node.replica.owners
         assert owners is not None
         if owners.waits_to_leave:
-            self.after(self.failure_timeout_s / TICKS_PER_TIMEOUT, lambda: self._leave(node))
+            self.after(self.tick_s, lambda: self._leave(node))
         else:
             node.give(NodeStopping("it is to"))
             self.after(1.0, lambda: self._end(node))
@@ -303,13 +324,15 @@ class Crowd:
 
     def begin(self, node: Node) -> None:
         self.after(self.chance.uniform(0, self.step_s), lambda: self.step(node))
-        tick_s = self.failure_timeout_s / TICKS_PER_TIMEOUT
-        self.after(self.chance.uniform(0, tick_s), lambda: self.tick(node))
+        self.after(self.chance.uniform(0, self.tick_s), lambda: self.tick(node))
+
+    def round_opened(self, node: Node) -> None:
+        """A node's trainer may give its part of the next round."""
 
     def tick(self, node: Node) -> None:
         if node.alive:
             node.give(TimePassed())
-            self.after(self.failure_timeout_s / TICKS_PER_TIMEOUT, lambda: self.tick(node))
+            self.after(self.tick_s, lambda: self.tick(node))
 
     def step(self, node: Node) -> None:
         if not (node.alive and self.training) or node.leaving:
@@ -329,6 +352,10 @@ class Crowd:
         self.after(self.step_s * self.chance.uniform(0.95, 1.05), lambda: self.step(node))
 
     # -- what is measured, and what must hold
+
+    @property
+    def tick_s(self) -> float:
+        return self.failure_timeout_s / TICKS_PER_TIMEOUT
 
     @property
     def alive(self) -> list[Node]:
@@ -380,36 +407,6 @@ def measure(crowd: Crowd, *, steps: int, settle: int) -> dict[str, float]:
     return {kind: count / made for kind, count in sorted(crowd.sent.items())}
 
 
-def run_with_churn(crowd: Crowd, *, steps: int) -> None:
-    """Nodes leave, die and come while all train; at the end all replicas are equal."""
-    size = len(crowd.nodes)
-    churn: list[Callable[[], None]] = [
-        lambda: crowd.stop(2),
-        crowd.join,
-        lambda: crowd.kill(size // 2),
-        crowd.join,
-        lambda: crowd.kill(3),
-    ]
-    crowd.start()
-    for happen in churn:
-        crowd.run(steps / (len(churn) + 1) * crowd.step_s)
-        happen()
-        print(f"  {describe(crowd)}", flush=True)
-    crowd.run(steps / (len(churn) + 1) * crowd.step_s)
-    crowd.training = False
-    while crowd.differ():
-        crowd.run(crowd.failure_timeout_s / 5)
-    crowd.check()
-
-
-def describe(crowd: Crowd) -> str:
-    views = {node.replica.view.number for node in crowd.alive}
-    return (
-        f"{len(crowd.alive)} alive at {crowd.now - 100:.1f} s, "
-        f"{crowd.steps() / len(crowd.nodes):.1f} steps each, views {sorted(views)}, {crowd.events:,} events"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.owners.crowd", description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[4, 8, 16, 32, 64])
@@ -419,7 +416,6 @@ def main() -> None:
     parser.add_argument("--mode", default="owners")
     parser.add_argument("--timeout", type=float, default=20.0)
     parser.add_argument("--step-time", type=float, default=0.15)
-    parser.add_argument("--churn", action="store_true")
     a = parser.parse_args()
     for nodes in a.nodes:
         began = time.process_time()
@@ -431,10 +427,6 @@ def main() -> None:
             failure_timeout_s=a.timeout,
             mode=a.mode,
         )
-        if a.churn:
-            run_with_churn(crowd, steps=a.steps)
-            print(f"{nodes} nodes: {describe(crowd)}, {time.process_time() - began:.1f} s of CPU", flush=True)
-            continue
         kinds = measure(crowd, steps=a.steps, settle=a.settle)
         total = sum(count for kind, count in kinds.items() if "(count)" not in kind)
         parts = ", ".join(f"{kind} {count:,.1f}" for kind, count in kinds.items())
