@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from p2psgd import data
     from p2psgd.base.errors import TrainerError
     from p2psgd.client.attach import attach
+    from p2psgd.client.scipy_fun import scipy_fun
 
     __version__: str
 
-__all__ = ["TrainerError", "__version__", "attach", "data"]
+__all__ = ["TrainerError", "__version__", "attach", "data", "scipy_fun"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> Any:
             from p2psgd.client.attach import attach
 
             return attach
+        case "scipy_fun":
+            from p2psgd.client.scipy_fun import scipy_fun
+
+            return scipy_fun
         case "data":
             return import_module("p2psgd.data")
         case "TrainerError":

@@ -344,6 +344,8 @@ class Summary:
         Summary("attach.md", "p2psgd/gpu/__init__.py", "attach", "p2psgd.gpu.attach"),
         Summary("attach.md", "p2psgd/torch/attach.py", "attach", "p2psgd.torch.attach"),
         Summary("torch.md", "p2psgd/torch/attach.py", "attach", "p2psgd.torch.attach"),
+        Summary("torch.md", "p2psgd/torch/closure.py", "closure", "p2psgd.torch.closure"),
+        Summary("attach.md", "p2psgd/client/scipy_fun.py", "scipy_fun", "p2psgd.scipy_fun"),
         Summary("torch.md", "p2psgd/torch/model_link.py", "ModelLink", "link"),
         Summary("link.md", "p2psgd/client/link.py", "Link", "link"),
     ],

@@ -166,6 +166,37 @@ class OwnersView:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluationView:
+    """The evaluations of a node in mode `closure`. Portions are known at the leader alone.
+
+    Attributes:
+        number: The evaluation that this node's trainer asks for; 0 if there is no trainer.
+        waits: It has not got the result.
+        first: The first evaluation whose result is in this node's log; above `last` if there is none.
+        last: The last one.
+        leader: Name of the node that deals portions, as this one knows it.
+        portions: How many the present evaluation has; 0 if this node does not lead.
+        done: Those of them that are in a member's sum.
+        leased: Those that members compute.
+        again: Portions that this node has leased to a second member, since it was started.
+        slowest: Name of the member that has had a portion for longest; empty if none has.
+        slowest_s: For how long it has.
+    """
+
+    number: int
+    waits: bool
+    first: int
+    last: int
+    leader: str
+    portions: int
+    done: int
+    leased: int
+    again: int
+    slowest: str
+    slowest_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaView:
     """A replica as observers need it.
 
@@ -199,6 +230,7 @@ class ReplicaView:
     snapshots: tuple[SnapshotView, ...]
     ring: RingView | None
     owners: OwnersView | None
+    evaluation: EvaluationView | None
     counters: Counters
     tally: Tally
 
@@ -249,6 +281,7 @@ def view_of(replica: Replica, now: float) -> ReplicaView:
         snapshots=_snapshots(replica, now),
         ring=_ring(replica, now),
         owners=_owners(replica, now),
+        evaluation=_evaluation(replica, now),
         counters=replace(replica.counters, lost_durability=replica.log.lost_durability),
         tally=replace(replica.tally),
     )
@@ -355,4 +388,29 @@ def _owners(replica: Replica, now: float) -> OwnersView | None:
         0.0 if oldest is None else now - oldest[0],
         "" if oldest is None else replica.cluster.name_of(oldest[1]),
         owners.lost,
+    )
+
+
+def _evaluation(replica: Replica, now: float) -> EvaluationView | None:
+    closure = replica.closure
+    if closure is None:
+        return None
+    dealer = closure.dealer
+    holders = {} if dealer is None else dealer.holders
+    oldest = min(
+        ((since, member) for member, holder in holders.items() for since in holder.leases.values()),
+        default=None,
+    )
+    return EvaluationView(
+        number=closure.number,
+        waits=closure.seat is not None,
+        first=closure.results.first,
+        last=closure.results.last,
+        leader=replica.cluster.name_of(closure.leader),
+        portions=0 if dealer is None else dealer.task.portions,
+        done=sum(holder.added.bit_count() for holder in holders.values()),
+        leased=len({portion for holder in holders.values() for portion in holder.leases}),
+        again=closure.counts.total["portion leased again"],
+        slowest="" if oldest is None else replica.cluster.name_of(oldest[1]),
+        slowest_s=0.0 if oldest is None else now - oldest[0],
     )

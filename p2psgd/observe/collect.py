@@ -21,6 +21,7 @@ from p2psgd.observe.status import (
     CheckpointStatus,
     Compression,
     CountersStatus,
+    EvaluationStatus,
     EventsStatus,
     ForeignNodeStatus,
     HolderStatus,
@@ -110,6 +111,7 @@ def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> Nod
         **(_NO_RUN if replica is None else replica_parts(replica, vitals)),
         ring=ring,
         owners=None if replica is None else owners_status(replica),
+        evaluation=None if replica is None else evaluation_status(replica),
         events=vitals.events,
         bytes=TrafficStatus(
             sent=0 if mesh is None else mesh.bytes_sent, received=0 if mesh is None else mesh.bytes_received
@@ -259,6 +261,11 @@ def owners_status(replica: ReplicaView) -> OwnersStatus | None:
     fields = asdict(owners)
     first, end = fields.pop("owned")
     return OwnersStatus(first=first, end=end, **fields)
+
+
+def evaluation_status(replica: ReplicaView) -> EvaluationStatus | None:
+    """Return the part of mode `closure`; None in another mode."""
+    return None if replica.evaluation is None else EvaluationStatus(**asdict(replica.evaluation))
 
 
 # ----------------------------------------------------------------------------

@@ -365,6 +365,22 @@ class OwnersStatus(Part):
     lost: int = Field(0, description="contributions that were given up")
 
 
+class EvaluationStatus(Part):
+    """The evaluations of a run in mode `closure`; portions are known at the leader alone."""
+
+    number: int = Field(0, description="that this node's trainer asks for; 0: it has none")
+    waits: bool = Field(False, description="it has not got the result")
+    first: int = Field(1, description="the first evaluation whose result this node holds")
+    last: int = Field(0, description="and the last one")
+    leader: str = Field("", description="the node that deals portions")
+    portions: int = Field(0, description="of the present evaluation; 0: this node does not lead")
+    done: int = Field(0, description="in a member's sum")
+    leased: int = Field(0, description="that members compute")
+    again: int = Field(0, description="portions leased a second time, since the node was started")
+    slowest: str = Field("", description="the member that has had a portion for longest")
+    slowest_s: Tenths = 0.0
+
+
 class PeerStatus(Part):
     """A peer: a node that was linked, one that the list names, or a member that is not linked."""
 
@@ -478,6 +494,7 @@ class NodeStatus(Part):
     counters: CountersStatus | None = None
     ring: RingStatus | None = None
     owners: OwnersStatus | None = None
+    evaluation: EvaluationStatus | None = None
     events: EventsStatus | None = None
     latest_events: Sequence[EventStatus] = Field((), description="oldest first; only over HTTP")
     lines: Sequence[tuple[str, str, str]] = Field(

@@ -20,6 +20,7 @@ from p2psgd.base import formatting
 from p2psgd.base.formatting import counted, decimals, duration, grouped, printable, size
 from p2psgd.observe.status import (
     NEWS_S,
+    EvaluationStatus,
     LogStatus,
     MemberStatus,
     NodeState,
@@ -106,6 +107,7 @@ def _lines(status: NodeStatus, rates: Rates | None) -> Iterator[Line]:
     yield Line("steps", f"{grouped(steps['steps'])}, each {steps_words(steps)}" if steps else "")
     yield from ring_lines(status.ring)
     yield from owners_lines(status.owners)
+    yield from evaluation_lines(status.evaluation)
     yield Line("updates", _updates(status))
     yield Line("traffic", _traffic(status))
     yield Line("log", "" if status.dense else log_words(status.log))
@@ -469,6 +471,26 @@ def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:
     yield Line("gave", waits, grade)
     if owners.lost:
         yield Line("gave", f"{counted(owners.lost, 'contribution')} given up", Grade.WARN)
+
+
+def evaluation_lines(evaluation: EvaluationStatus | None) -> Iterator[Line]:
+    """Yield the lines of how far evaluations are; none in another mode than `closure`."""
+    if evaluation is None:
+        return
+    facts = [f"{counted(evaluation.last, 'evaluation')} complete"]
+    if evaluation.waits:
+        facts.append(
+            f"number {grouped(evaluation.number)} is under way, {evaluation.leader} deals its portions"
+        )
+    elif not evaluation.number:
+        facts.append("this node has no trainer")
+    yield Line("evaluates", ", ".join(facts))
+    if evaluation.portions:
+        facts = [f"{evaluation.done} of {counted(evaluation.portions, 'portion')} done"]
+        facts.append(f"{evaluation.leased} leased, {evaluation.again} leased again since the start")
+        if evaluation.slowest and evaluation.slowest_s >= NEWS_S:
+            facts.append(f"{evaluation.slowest} has had one for {duration(evaluation.slowest_s)}")
+        yield Line("portions", ", ".join(facts))
 
 
 def ring_words(statuses: Sequence[NodeStatus]) -> str:

@@ -80,6 +80,7 @@ KINDS: Final = frozenset(
         "given up",
         "contributions",
         "rule",
+        "evaluation",
         "late",
         "refused",
         "certificate",

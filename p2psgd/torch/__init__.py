@@ -1,5 +1,5 @@
 """Train a plain PyTorch script by p2psgd: after `p2psgd.torch.attach(model, optimizer)` each
-`optimizer.step()` is one step of this node. No other package imports PyTorch.
+`optimizer.step()` is one step of this node. `closure` is for L-BFGS. No other package imports PyTorch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ except ModuleNotFoundError as error:
     ) from None
 
 from p2psgd.torch.attach import attach
+from p2psgd.torch.closure import ModelClosure, closure
 from p2psgd.torch.model_link import ModelLink
 
-__all__ = ["ModelLink", "attach"]
+__all__ = ["ModelClosure", "ModelLink", "attach", "closure"]
 
 del _torch, how_to_install

@@ -48,6 +48,7 @@ def replica_view(**changes: Any) -> ReplicaView:
         "snapshots": (),
         "ring": None,
         "owners": None,
+        "evaluation": None,
         "counters": Counters(),
         "tally": Tally(),
     }

@@ -127,6 +127,7 @@ class Closure:
         self.sums: TableSums | None = None  # while members add up theirs
         self.download: Download | None = None
         self.counts = Counts()
+        self.leader = cluster.me  # when this node last reported
         self._cluster = cluster
         self._memory = memory
         self._out = out
@@ -136,7 +137,6 @@ class Closure:
         self._sum = 0  # that the trainer adds to: another number, another sum, which begins at zero
         self._waiting_since: float | None = None  # the trainer waits for an answer
         self._reported_at = 0.0
-        self._leader = cluster.me
         self._held_by: dict[Origin, tuple[int, int]] = {}  # the results of each peer, first and last
         self._table: Table | None = None  # that this node has made as a leader
         self._highest = 0  # number of a table of this attempt
@@ -303,7 +303,7 @@ class Closure:
         """Tell the leader all of this node's standing."""
         if seat.done or seat.error or self.download is not None:
             return
-        self._leader = self._find_leader(now)
+        self.leader = self._find_leader(now)
         self._reported_at = now
         task = seat.task
         for portion in (*seat.failures, None) if seat.failures else (None,):
@@ -323,7 +323,7 @@ class Closure:
                 words="" if portion is None else seat.failures[portion],
                 active=active,
             )
-            self._send(self._leader, report, now)
+            self._send(self.leader, report, now)
             if self.seat is not seat or seat.done or seat.error:
                 return
 
@@ -675,7 +675,7 @@ class Closure:
 
     def _hear_lease(self, leader: Origin, lease: EvaluationLease, now: float) -> None:
         seat = self.seat
-        if seat is None or lease.evaluation != seat.task.evaluation or seat.done or leader != self._leader:
+        if seat is None or lease.evaluation != seat.task.evaluation or seat.done or leader != self.leader:
             return
         if lease.error:
             seat.error = lease.error
@@ -854,7 +854,7 @@ class Closure:
                 self._progress = (self._progress[0], now)
                 if not self._begin_download(seat, now):
                     self._ask_for_sums(now, again=True)
-            if self._find_leader(now) != self._leader or now - self._reported_at >= status_s:
+            if self._find_leader(now) != self.leader or now - self._reported_at >= status_s:
                 self._report(seat, now)
         if self.dealer is not None:
             self._deal(self.dealer, now)

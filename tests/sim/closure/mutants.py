@@ -77,7 +77,7 @@ CLOSURE_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             closure,
             C + "tick",
-            "if self._find_leader(now) != self._leader or now - self._reported_at >= status_s:",
+            "if self._find_leader(now) != self.leader or now - self._reported_at >= status_s:",
             "if False:",
         ),
     ),

@@ -1,0 +1,122 @@
+"""A closure for `torch.optim.LBFGS` that all nodes evaluate together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from p2psgd.base.errors import TrainerError
+from p2psgd.client.attach import attach
+from p2psgd.client.link import Link
+
+LossFunction = Callable[..., Any]
+DTYPES = (torch.float32, torch.float64)
+
+
+class ModelClosure:
+    """The closure that `p2psgd.torch.closure` returns; close it, or use it in a with block.
+
+    Attributes:
+        link: The link of this script.
+        value: The loss at the last call, as float64; None before the first.
+    """
+
+    def __init__(
+        self, link: Link, model: Any, loss: LossFunction, dataset: tuple[Any, ...], portions: int | None
+    ) -> None:
+        self.link = link
+        self.value: float | None = None
+        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._model = model
+        self._loss = loss
+        self._dataset = dataset
+        self._samples = len(dataset[0])
+        self._portions = portions
+
+    def __call__(self) -> Any:
+        """Return the mean loss over all data, and leave its gradient in the parameters."""
+        with torch.no_grad():
+            flat = torch.cat([each.reshape(-1) for each in self._parameters]).cpu().numpy()
+        value, gradient = self.link.evaluate(self._evaluate, flat, self._samples, portions=self._portions)
+        self.value, start = value, 0
+        for each in self._parameters:
+            part = torch.from_numpy(gradient[start : start + each.numel()])
+            each.grad = part.reshape(each.shape).to(each)
+            start += each.numel()
+        return torch.tensor(value, dtype=self._parameters[0].dtype)
+
+    def _evaluate(self, _: Any, samples: range) -> tuple[float, Any]:
+        """Return this portion's part of the mean loss and of its gradient, at the parameters as they are."""
+        batch = [each[samples.start : samples.stop] for each in self._dataset]
+        with torch.enable_grad():
+            loss = self._loss(self._model, *batch)
+            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        part = len(samples) / self._samples
+        flat = [
+            torch.zeros(each.numel()) if found is None else found.detach().reshape(-1).cpu()
+            for each, found in zip(self._parameters, gradients, strict=True)
+        ]
+        return float(loss.detach()) * part, torch.cat(flat).double().numpy() * part
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(finished=kind is None)
+
+    def close(self, finished: bool = True) -> None:
+        """Detach from the daemon; `finished`: the script has done all of its work."""
+        self.link.close(finished=finished)
+
+
+def closure(
+    model: Any, loss_fn: LossFunction, dataset: Any, *, portions: int | None = None, **options: Any
+) -> ModelClosure:
+    """Attach a model, and return the closure that `torch.optim.LBFGS` calls.
+
+    All nodes run the same script and end with the same parameters, to the bit. They must begin with the same
+    ones: call `torch.manual_seed` before the model is made.
+
+    Args:
+        model: The model, a `torch.nn.Module`. Parameters that require a gradient are trained; all of them are
+            float32, or all are float64.
+        loss_fn: Called with the model and the tensors of a portion, `loss_fn(model, inputs, targets)`.
+            Returns the mean loss over these samples. It must give the same number for the same samples: no
+            dropout, and no batch normalization in training.
+        dataset: A tensor, a tuple of tensors, or a `torch.utils.data.TensorDataset`. The first axis is that
+            of the samples.
+        portions: As of `Link.evaluate`. Default: 64, or one for each sample if there are fewer.
+        **options: Options of `p2psgd.attach`, such as `label` and `control`.
+
+    Returns:
+        The closure. Each call returns the mean loss over all data and sets the gradients of the parameters.
+
+    Raises:
+        TrainerError: the model or the dataset cannot be used; or as from `p2psgd.attach`. Calls of the
+            closure raise it as `Link.evaluate` does.
+
+    Example:
+        ```python
+        with p2psgd.torch.closure(model, loss_fn, (x, y)) as closure:
+            torch.optim.LBFGS(model.parameters(), max_iter=500).step(closure)
+        ```
+    """
+    named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    kinds = {each.dtype for each in named.values()}
+    if len(kinds) != 1 or not kinds <= set(DTYPES):
+        found = ", ".join(sorted(map(str, kinds))) or "none"
+        raise TrainerError(f"closure: parameters must be all float32 or all float64; they are {found}")
+    tensors = getattr(dataset, "tensors", dataset)
+    tensors = tuple(tensors) if isinstance(tensors, tuple | list) else (tensors,)
+    lengths = {len(each) for each in tensors}
+    if len(lengths) != 1:
+        words = f"the tensors of the dataset have {sorted(lengths)} samples"
+        raise TrainerError(f"closure: {words}: give as many of each")
+    initial = {name: np.zeros(tuple(each.shape), np.float32) for name, each in named.items()}
+    return ModelClosure(attach(initial, mode="closure", **options), model, loss_fn, tensors, portions)
