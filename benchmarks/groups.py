@@ -26,7 +26,6 @@ WAYS: Final[Mapping[str, dict[str, Any] | None]] = {  # options of attach; None:
     "alone": None,
     "each step sent": {"local_steps": 1},
     "10 steps together": {"local_steps": 10},
-    "30 steps together": {"local_steps": 30},
 }
 LIMIT_S: Final = 500.0
 
@@ -93,7 +92,7 @@ def measure(way: str, *, ranks: int, weights: int, steps: int, pace_s: float) ->
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.groups", description=__doc__)
     parser.add_argument("--weights", type=int, default=124_000_000)
-    parser.add_argument("--steps", type=int, default=31)
+    parser.add_argument("--steps", type=int, default=21)
     parser.add_argument("--pace", type=float, default=1.0, metavar="SECONDS")
     parser.add_argument("--train", help=argparse.SUPPRESS)
     parser.add_argument("--notes", type=Path, help=argparse.SUPPRESS)

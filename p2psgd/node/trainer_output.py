@@ -28,6 +28,7 @@ OWN_TRAINER: Final = "p2psgd train: "  # how a line of the built-in trainer begi
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
 _BEHIND_BAR: Final = re.compile(rb"(\r[^\r\n]+)(?=" + OWN.encode() + b")")
 _LAUNCHER: Final = re.compile(r"torch/distributed/elastic/|torch\.distributed\.elastic\.")
+_RANK: Final = re.compile(r"^\[rank\d+\]: ")  # before each line of a traceback of PyTorch's in a group
 _RANK_EXIT: Final = re.compile(r"\s*exitcode\s*: (-?\d+)\s*\(pid: \d+\)")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRACEBACKS: Final = (
@@ -157,7 +158,8 @@ def without_launcher(last_lines: Sequence[str], code: int) -> tuple[list[str], i
     if code != ExitCode.FAILED or begin is None or not reported:
         return list(last_lines), code
     # The root cause is the last one; a rank that is ended by torchrun is none of these.
-    return list(last_lines[:begin]), min(reported) if min(reported) < 0 else reported[-1]
+    lines = [_RANK.sub("", line) for line in last_lines[:begin]]
+    return lines, min(reported) if min(reported) < 0 else reported[-1]
 
 
 def _exception(last_lines: Sequence[str]) -> str:

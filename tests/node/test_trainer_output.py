@@ -201,7 +201,8 @@ Root Cause (first observed failure):
 @pytest.mark.parametrize("exit_code", [1, 78, -9])
 def test_a_launcher_that_reports_a_failed_rank_is_seen_through(exit_code: int) -> None:
     script = ["Traceback (most recent call last):", "  File 'train.py'", "ValueError: no data"]
-    lines, code = without_launcher([*script, *TORCHRUN.format(code=exit_code).splitlines()], 1)
+    printed = [f"[rank1]: {line}" for line in script]
+    lines, code = without_launcher([*printed, *TORCHRUN.format(code=exit_code).splitlines()], 1)
     assert (lines, code) == (script, exit_code)
     if code == 1:
         assert last_words(lines, code) == "ValueError: no data"

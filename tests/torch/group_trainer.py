@@ -150,7 +150,7 @@ def main() -> None:
             seed = 1 + link.rank + link.world_size * link.steps
             x = torch.randn(BATCH, IN, generator=torch.Generator().manual_seed(seed))
             optimizer.zero_grad()
-            compute(x, x @ target)
+            compute(x.bfloat16() if asked.kind == "bfloat16" else x, x @ target)
             optimizer.step()
             if asked.kind in ("tensor", "columns"):
                 check_equal(model)
