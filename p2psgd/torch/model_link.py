@@ -222,12 +222,17 @@ class ModelLink:
         """Return this node's place among the members of the run at this moment, and their number.
 
         Returns:
-            The rank and the world size, for runs whose nodes come and go; see `Link.view_rank`.
+            The rank and the world size, for runs whose nodes come and go; see `Link.view_rank`. In a group
+            all ranks call it together, and they count as `rank` does.
 
         Raises:
             TrainerError: the link is closed.
         """
-        return self._link.view_rank()
+        if self._group is None:
+            return self._link.view_rank()
+        rank, world_size = self._group.gather(self._link.view_rank())[0]  # each part has a view of its own
+        own, ranks = self._group.data
+        return rank * ranks + own, world_size * ranks
 
     @property
     def steps(self) -> int:
