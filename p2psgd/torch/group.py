@@ -20,7 +20,7 @@ import torch
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
-from p2psgd.ipc.part import NOTHING, PARTS_MAX, Block, Part, name_block
+from p2psgd.ipc.part import PARTS_MAX, Block, Part, name_block
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 from p2psgd.torch.shards import block_of, describe_placements, is_cut, local_of
 from p2psgd.wire.codec import MAGNITUDE_MAX
@@ -83,11 +83,6 @@ class Group:
         mine = self.part.index
         return {each.block_name: each.parameter for each in self.held if each.owner == mine}
 
-    @property
-    def followed(self) -> set[int]:
-        """The ids of the parameters that another rank trains."""
-        return {id(each.parameter) for each in self.held if each.owner != self.part.index}
-
     def rename(self, names: Sequence[str]) -> list[str]:
         """Return the names in the run of this part for these names of the model; those of others are left
         out.
@@ -95,8 +90,7 @@ class Group:
         own = self.part.index
         known = {each.name: each.block_name for each in self.held if each.owner == own}
         elsewhere = {each.name for each in self.held}
-        renamed = [known.get(name, name) for name in names if name in known or name not in elsewhere]
-        return renamed or [next(iter(known.values()), NOTHING)]
+        return [known.get(name, name) for name in names if name in known or name not in elsewhere]
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values that all ranks give, in their order."""
@@ -123,7 +117,7 @@ class Group:
         now, without a change. `zeros` (P,) changes nothing; `rate`: if the run takes one.
         """
         if link.mode.rounds:
-            self._come_to_one_round(link, zeros)
+            self._come_to_one_round(link)
             self.steps = max(self.gather(link.steps))
         else:
             self.steps = max(self.gather(link.steps))
@@ -131,14 +125,14 @@ class Group:
             if missing > LOST_STEPS_MAX:
                 raise TrainerError(
                     f"the daemon of part {self.part} lacks {missing} steps that another part has counted,"
-                    f" more than {LOST_STEPS_MAX}: delete the states of all its parts, and start it anew"
+                    f" more than {LOST_STEPS_MAX}: delete the states of all parts, and start the node anew"
                 )
             while (missing := self.steps - link.steps) > 0:
                 count = min(missing, SEND_STEPS_MAX)
                 link.send(zeros, None if link.mode.ternary else MAGNITUDE_MAX, steps=count, rate=rate)
         self.stopping = any(self.gather(link.stopping))
 
-    def _come_to_one_round(self, link: Link, zeros: Any) -> None:
+    def _come_to_one_round(self, link: Link) -> None:
         for _ in range(ROUNDS_MAX):
             link.receive()
             rounds = self.gather((link.round, link.stopping))
