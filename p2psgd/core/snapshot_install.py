@@ -76,7 +76,10 @@ class SnapshotIntake:
         """Take in what the updates of one more owner cover."""
         if not self._owners:
             raise _refusal("it has the cover of an owner, in a run whose ranges have none")
-        self.covers.take(body)
+        try:
+            self.covers.take(body)
+        except PeerError as error:
+            raise _refusal(str(error)) from None
         if not self.origin_logs.keys() >= set(self.covers.owners):
             raise _refusal("it has the cover of an owner of which it has no update")
 
