@@ -20,7 +20,7 @@ _REPEATABLE: Final = frozenset(  # a greeting or a piece of a snapshot that come
     FrameType
 ) - {
     *(FrameType.HELLO, FrameType.WELCOME, FrameType.REJECT, FrameType.SNAPSHOT_META),
-    *(FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL, FrameType.SNAPSHOT_END),
+    *(FrameType.SNAPSHOT_COVER, FrameType.SNAPSHOT_CHUNK, FrameType.SNAPSHOT_TAIL, FrameType.SNAPSHOT_END),
     *(FrameType.RING_BEGIN, FrameType.RING_UPDATE, FrameType.RING_BUCKET, FrameType.RING_CHUNK),
 }
 _BEFORE_SHARE: Final = PREFIX.size + RING_UPDATE_BYTES
