@@ -21,9 +21,10 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from p2psgd.base import formatting
+from p2psgd.base.aio import raise_failure
 from p2psgd.base.environment import OPTIONS
 from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError, cannot
 from p2psgd.ipc.client import ControlClient
@@ -74,11 +75,14 @@ class Parts:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._send, signal.SIGHUP)
+        loop.set_exception_handler(self._on_bug)
         try:
             self._start_trainer()
             keepers = [loop.create_task(self._keep(index)) for index in range(self._count)]
-            self._supervision.ready()
             watch = loop.create_task(self._watch())
+            for task in (*keepers, watch):
+                task.add_done_callback(raise_failure)
+            self._supervision.ready()
             await self._stopping.wait()
             self._supervision.stopping("stopping all parts")
             words, code = await self._stop(keepers)
@@ -285,6 +289,13 @@ class Parts:
     def _end(self, words: str, code: ExitCode) -> None:
         self._ending = self._ending or (words, code)
         self._stopping.set()
+
+    def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End all parts on an error that no code expected, such as a daemon that cannot be started."""
+        error = context.get("exception")
+        log.error("%s", context.get("message"), exc_info=error)
+        code = ExitCode.TEMPORARY if isinstance(error, OSError) else ExitCode.INTERNAL
+        self._end(f"the parts cannot be run any longer: {error!r:.200}", code)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._stopping.is_set():
