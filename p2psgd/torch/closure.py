@@ -12,6 +12,7 @@ import torch
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
+from p2psgd.torch.shards import is_cut
 
 LossFunction = Callable[..., Any]
 DTYPES = (torch.float32, torch.float64)
@@ -108,6 +109,12 @@ def closure(
         ```
     """
     named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    cut = next((name for name, each in named.items() if is_cut(each)), None)
+    if cut is not None:
+        raise TrainerError(
+            f"closure: parameter {cut!r} is cut over a group of ranks, and a closure evaluates whole models:"
+            " give it a model that fits one device"
+        )
     kinds = {each.dtype for each in named.values()}
     if len(kinds) != 1 or not kinds <= set(DTYPES):
         found = ", ".join(sorted(map(str, kinds))) or "none"

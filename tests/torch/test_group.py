@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
+
 import pytest
 
-from p2psgd.torch.group import Key, choose_owners
-from tests.torch.needed import torch
+from p2psgd.base.errors import TrainerError
+from tests.torch.needed import p2psgd_torch, torch
 
 pytestmark = pytest.mark.long
-assert torch is not None
+
+fully_shard = importlib.import_module("torch.distributed.fsdp").fully_shard
+choose_owners = importlib.import_module("p2psgd.torch.group").choose_owners
+Key = tuple[str, tuple[tuple[int, int], ...], str, int]
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    """A group of one rank, this process."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
 
 
 def key(name: str, begin: int = 0, end: int = 4, *, alone: int = 0) -> Key:
@@ -36,3 +51,26 @@ def test_all_ranks_choose_alike_whatever_the_order_of_their_tables() -> None:
 def test_stages_whose_tensors_have_the_same_names_share_nothing() -> None:
     tables = [{key("0.weight", alone=1): 4}, {key("0.weight", alone=2): 4}]
     assert [owner for _, owner in choose_owners(tables).values()] == [0, 1]
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_closure_takes_no_model_that_is_cut() -> None:
+    model = torch.nn.Linear(3, 2)
+    fully_shard(model)
+    with pytest.raises(TrainerError, match="'weight' is cut over a group of ranks"):
+        p2psgd_torch.closure(model, lambda *_: None, torch.zeros(4, 3), alone=True)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_part_that_is_not_this_rank_is_refused() -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TrainerError, match=r"part=\(1, 2\) is refused: this is rank 0 of 1"):
+        p2psgd_torch.attach(model, optimizer, part=(1, 2))
+
+
+def test_a_part_without_a_process_group_is_refused() -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(TrainerError, match=r"call torch\.distributed\.init_process_group before"):
+        p2psgd_torch.attach(model, optimizer, part=(0, 2))
