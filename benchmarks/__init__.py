@@ -23,6 +23,7 @@ BENCHES: Final = (
     "step",
     "turns",
     "allreduce",
+    "closure",
     "overlap",
     "ring_kill",
     "large_model",

@@ -645,8 +645,8 @@ class EvaluationLease(Message):
 
     `granted` are the portions that are in its sum, or that it must add; of those it holds, the ones in
     `decided` that are not granted are another's. A portion in its sum that is not granted is another's too:
-    its sum must begin anew. `leases` are portions to compute, u16 each, in this order. `error`: why the
-    evaluation has ended; then all else is empty.
+    its sum must begin anew. `leases` are portions to compute, u16 each, in this order; `ahead`: the next one
+    also before what the member holds is added. `error`: why the evaluation has ended; then all else is empty.
     """
 
     evaluation: Sequence
@@ -655,6 +655,7 @@ class EvaluationLease(Message):
     granted: PortionSet
     decided: PortionSet
     leases: Annotated[bytes, Field(strict=True, max_length=2 * LEASES_MAX)]
+    ahead: Annotated[bool, Field(strict=True)]
     error: Text
 
 

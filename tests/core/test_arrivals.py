@@ -93,6 +93,7 @@ EVALUATION: list[EvaluationMessage] = [
         granted=bytes(2),
         decided=bytes(2),
         leases=b"\x03\x00",
+        ahead=True,
         error="",
     ),
     EvaluationTable(

@@ -206,6 +206,7 @@ LEASE: Final[Fields] = {
     "granted": b"\x13\x08",
     "decided": b"\x10\x00",
     "leases": struct.pack("<2H", 5, 6),
+    "ahead": True,
     "error": "",
 }
 TABLE: Final[Fields] = {

@@ -184,6 +184,7 @@ FIELDS.update(
                 "granted": SOME_BYTES,
                 "decided": SOME_BYTES,
                 "leases": st.binary(max_size=2 * LEASES_MAX),
+                "ahead": st.booleans(),
                 "error": TEXT,
             }
         ),
@@ -293,6 +294,7 @@ def longest(frame_type: FrameType) -> Message:
             "failed": PORTIONS_MAX,
             **dict.fromkeys(("words", "error"), fields["details"]),
             "active": False,
+            "ahead": False,
             "leases": bytes(2 * LEASES_MAX),
             "holders": bytes(16 * MEMBERS_MAX),
             "assignment": bytes(2 * PORTIONS_MAX),

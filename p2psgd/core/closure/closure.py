@@ -83,6 +83,7 @@ class Seat:
     granted: Portions = 0  # by the leader's last answer,
     decided: Portions = 0
     leases: tuple[int, ...] = ()
+    ahead: bool = False
     done: bool = False
     error: str = ""
 
@@ -248,7 +249,7 @@ class Closure:
         seat.adding |= add
         for portion in each_of(drop):
             del seat.held[portion]
-        room = len(seat.held) - seat.adding.bit_count() < HELD_MAX
+        room = not add and len(seat.held) - seat.adding.bit_count() < (HELD_MAX if seat.ahead else 1)
         busy = _set(seat.held) | seat.added
         leases = [p for p in seat.leases if not busy >> p & 1 and p not in seat.failures]
         compute = leases[0] if leases and room else None
@@ -519,6 +520,7 @@ class Closure:
             granted=b"",
             decided=b"",
             leases=b"",
+            ahead=False,
             error=words[:TEXT_MAX],
         )
 
@@ -540,7 +542,7 @@ class Closure:
         self._note_difference(dealer)
         for member, holder in list(dealer.holders.items()):
             if member == asking or tuple(holder.leases) != before[member]:
-                self._send(member, self._lease(dealer.task, holder), now)
+                self._send(member, self._lease(dealer.task, holder, ahead=dealer.plenty), now)
         if self.dealer is dealer and dealer.is_complete():
             self._make_table(dealer, now)
 
@@ -567,7 +569,7 @@ class Closure:
             for here, there in ((one, other), (other, one))
         )
 
-    def _lease(self, task: Task, holder: Holder) -> EvaluationLease:
+    def _lease(self, task: Task, holder: Holder, *, ahead: bool) -> EvaluationLease:
         return EvaluationLease(
             evaluation=task.evaluation,
             attempt=task.attempt,
@@ -575,6 +577,7 @@ class Closure:
             granted=pack_portions(holder.taken, task.portions),
             decided=pack_portions(holder.decided, task.portions),
             leases=b"".join(portion.to_bytes(2, "little") for portion in holder.leases),
+            ahead=ahead,
             error="",
         )
 
@@ -597,7 +600,7 @@ class Closure:
         again.deal(now)
         for member in members:
             if self.dealer is again and member in again.holders:
-                self._send(member, self._lease(task, again.holders[member]), now)
+                self._send(member, self._lease(task, again.holders[member], ahead=again.plenty), now)
 
     def _end_if_hopeless(self, dealer: Dealer, now: float) -> bool:
         """End the evaluation everywhere if a portion is left that nobody can compute."""
@@ -695,7 +698,7 @@ class Closure:
             self._report(seat, now)
             self._answer(now)
             return
-        seat.granted, seat.decided, seat.leases = granted, decided, leases
+        seat.granted, seat.decided, seat.leases, seat.ahead = granted, decided, leases, lease.ahead
         self._answer(now)
 
     def _hear_table(self, sender: Origin, message: EvaluationTable, now: float) -> None:

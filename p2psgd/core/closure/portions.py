@@ -111,6 +111,17 @@ class Dealer:
             added |= holder.added
         return added == self.task.all
 
+    @property
+    def plenty(self) -> bool:
+        """Return whether less than half of the portions are dealt: members need not add at once what they
+        hold. Later all would wait for a slow one, which adds only between two portions.
+        """
+        dealt = self.taken
+        for holder in self.holders.values():
+            for portion in holder.leases:
+                dealt |= 1 << portion
+        return 2 * dealt.bit_count() < self.task.portions
+
     def report(self, member: Origin, standing: Standing) -> None:
         """Take in what a member says of itself."""
         holder = self.holders.setdefault(member, Holder())

@@ -15,14 +15,6 @@ CLOSURE_MUTANTS: Final[dict[str, Mutant]] = {
     "second-answer-granted-too": (
         Edit(portions, D + "report", "if not (others | holder.added) >> portion & 1:", "if True:"),
     ),
-    "sum-of-another-leader-believed": (
-        Edit(portions, D + "report", "if standing.added & others:", "if False:"),
-    ),
-    "sum-never-begun-anew": (Edit(closure, C + "_hear_lease", "elif seat.added & ~granted:", "elif False:"),),
-    "added-twice": (Edit(closure, C + "_answer", "seat.adding |= add", "pass"),),
-    "table-before-all-is-added": (
-        Edit(portions, D + "is_complete", "added |= holder.added", "added |= holder.taken"),
-    ),
     "table-of-another-set-believed": (
         Edit(
             closure,
