@@ -39,9 +39,6 @@ CLOSURE_MUTANTS: Final[dict[str, Mutant]] = {
     "total-given-before-it-is-whole": (
         Edit(sums, T + "serve", "if self._added[piece] == self._needed:", "if self._added[piece]:"),
     ),
-    "numbers-of-another-table-taken": (
-        Edit(closure, C + "_fits", "return ours ==", "return True or ours =="),
-    ),
     # limits
     "limits-never-corrected": (Edit(scales, "corrected_limits", "if not wrong.any():", "if True:"),),
     "limits-corrected-by-the-dealers-own": (
@@ -52,25 +49,5 @@ CLOSURE_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     # nobody is waited for
     "lost-members-portions-kept": (Edit(portions, D + "lose", "self.holders.pop(member, None)", "pass"),),
-    "leader-never-changes": (
-        Edit(
-            closure,
-            C + "_find_leader",
-            "if member == self.me or self._is_usable(member, now):",
-            "if True:",
-        ),
-    ),
     "results-not-fetched": (Edit(closure, C + "_begin_download", "if not usable:", "if True:"),),
-    "what-does-not-come-not-asked-for-again": (
-        Edit(sums, T + "ask", "if again:", "if False:"),
-        Edit(closure, C + "tick", "if not self._begin_download(seat, now):", "if False:"),
-    ),
-    "no-report-again": (
-        Edit(
-            closure,
-            C + "tick",
-            "if self._find_leader(now) != self.leader or now - self._reported_at >= status_s:",
-            "if False:",
-        ),
-    ),
 }
