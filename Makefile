@@ -22,7 +22,7 @@ endef
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-operations lint docs bench bench-tls paper rivals learn fuzz sim crowd chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-all test-operations test-engines lint docs bench bench-tls paper rivals learn fuzz sim crowd chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe examples/demo.toml
@@ -114,6 +114,11 @@ kernels:
 # docs/how-to/operations.md, followed to the letter on machines with a systemd of their own; needs root.
 test-operations: $(VENV)/.test
 	P2PSGD_OPERATIONS=1 $(BIN)/python -m pytest tests/operations -s $(PYTEST_ARGS)
+
+# Nodes in the engines of docs/engines, as far as those are here: Slurm, sshd, dnsmasq, kubectl, PyTorch; most need root.
+# What is not here is skipped, and named.
+test-engines: $(VENV)/.test
+	P2PSGD_ENGINES=1 $(BIN)/python -m pytest tests/engines -s $(PYTEST_ARGS)
 
 # What needs an NVIDIA GPU; without one the tests skip, or fail if P2PSGD_REQUIRE_GPU is set.
 test-gpu: $(VENV)/.test $(VENV)/.gpu

@@ -35,7 +35,7 @@ _SERVICE: Final = re.compile(
     rf"|{PREFIX}(_\w+)?_PORT=(tcp|udp|sctp)://.*",
     re.DOTALL,
 )
-_TESTS: Final = ("P2PSGD_REQUIRE_", "P2PSGD_GPU_", "P2PSGD_PROBE", "P2PSGD_OPERATIONS")
+_TESTS: Final = ("P2PSGD_REQUIRE_", "P2PSGD_GPU_", "P2PSGD_PROBE", "P2PSGD_OPERATIONS", "P2PSGD_ENGINES")
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

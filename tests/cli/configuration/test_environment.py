@@ -44,7 +44,12 @@ def test_a_name_of_any_bytes_is_shown_escaped() -> None:
     [
         {"P2PSGD_LOG_BUDGET": "512", "P2PSGD_CONTROL": "/run/p2psgd", "P2PSGD_ALONE": "1"},
         {"_P2PSGD_COMPLETE": "complete_bash", "P2PSGDX": "1"},
-        {"P2PSGD_REQUIRE_TORCH": "1", "P2PSGD_GPU_WITHOUT_POOL": "1", "P2PSGD_OPERATIONS": "1"},
+        {
+            "P2PSGD_REQUIRE_TORCH": "1",
+            "P2PSGD_GPU_WITHOUT_POOL": "1",
+            "P2PSGD_OPERATIONS": "1",
+            "P2PSGD_ENGINES": "1",
+        },
         {  # Kubernetes, for the services p2psgd and p2psgd-peers
             "P2PSGD_SERVICE_HOST": "10.0.0.1",
             "P2PSGD_SERVICE_PORT": "7315",
