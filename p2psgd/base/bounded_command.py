@@ -75,14 +75,16 @@ def run_bounded(
     try:
         out, said = _read(process.stdout, process.stderr, deadline=deadline, bytes_max=bytes_max)
         code = process.wait(max(0.0, deadline - time.monotonic()))
-    except (TimeoutError, subprocess.TimeoutExpired):
-        raise CommandFailed(f"was not done within {timeout_s:g} s") from None
-    finally:
+    except BaseException as error:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # it has not been waited for, so the number is its own
+        process.wait()
+        if isinstance(error, TimeoutError | subprocess.TimeoutExpired):
+            raise CommandFailed(f"was not done within {timeout_s:g} s") from None
+        raise
+    finally:
         process.stdout.close()
         process.stderr.close()
-        process.wait()
     if code:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         raise CommandFailed(f"{how}{last_line(said)}", missing=code in (126, 127), code=code)
