@@ -54,6 +54,7 @@ from p2psgd.cli.options import (
     parse_http,
     parse_rank,
 )
+from p2psgd.cli.up.command import down, up
 from p2psgd.observe.logs import say_bug, say_last
 
 app = Commands(name="p2psgd", context_settings={"help_option_names": ["-h", "--help"]})
@@ -235,6 +236,8 @@ for asking in (status, top, events, digest):
     app.command(rich_help_panel=LOOK)(asking)
 for using in (export, remove):
     app.command(rich_help_panel=USE)(using)
+for everywhere in (up, down):
+    app.command(rich_help_panel=TRAIN)(everywhere)
 app.add_typer(ca, name="ca", rich_help_panel=PREPARE)
 app.add_typer(config, name="config", rich_help_panel=PREPARE)
 app.add_typer(data, name="data", rich_help_panel=PREPARE)

@@ -1,0 +1,148 @@
+"""`p2psgd up` and `down` on machines with a systemd and an sshd of their own, by the system's ssh."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.daemons import P2PSGD, until
+from tests.operations.machines import CHECKOUT, Machines, is_possible
+
+NAMES: Final = [f"node-{number}" for number in range(1, 6)]
+LIMIT_S: Final = 500
+SSHD: Final = """
+HostKey /shared/host_key
+PidFile /run/sshd.pid
+AuthorizedKeysFile /shared/key.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin yes
+SetEnv PATH=/shared/stand-ins:/usr/sbin:/usr/bin:/sbin:/bin
+"""
+CLIENT: Final = """
+Host *
+  User root
+  IdentityFile {place}/key
+  IdentitiesOnly yes
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+
+
+class Desk:
+    """Where a person types, with a way by ssh to every machine."""
+
+    def __init__(self, machines: Machines, place: Path) -> None:
+        self._machines = machines
+        self._place = place
+        shared = place / "shared"
+        for name, key in ((place, "key"), (shared, "host_key")):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(name / key)]
+            subprocess.run(command, check=True)
+        (shared / "key.pub").write_text((place / "key.pub").read_text())
+        (shared / "sshd_config").write_text(SSHD)
+        (place / "ssh_config").write_text(CLIENT.format(place=place))
+        self.hosts = place / "hosts.txt"
+        self.hosts.write_text("".join(f"{address}\n" for address in machines.lan.addresses))
+        (self.wheel,) = shared.glob("*.whl")
+
+    def start(self, name: str) -> None:
+        self._machines.start(name)
+        code, words = self._machines.run(
+            name, "rm -f /root/.bashrc && mkdir -p /run/sshd && /usr/sbin/sshd -f /shared/sshd_config"
+        )
+        assert code == 0, words
+
+    def type(self, *words: str) -> tuple[int, str, str]:
+        ssh = f"ssh -F {self._place}/ssh_config"
+        command = [
+            *self._machines.lan.within(0),
+            *P2PSGD,
+            words[0],
+            str(self.hosts),
+            *words[1:],
+            "--ssh",
+            ssh,
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LIMIT_S, cwd=self._place
+        )
+        print(" ".join(words), done.returncode, done.stdout, done.stderr, sep="\n", flush=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def up(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Return the exit code, and the table's rows by host."""
+        options = ("--trainer", "digits", "--wheel", str(self.wheel), "--units", str(CHECKOUT / "systemd"))
+        code, out, _ = self.type("up", *options, "--parallel", "3", "--wait", "240", "--json")
+        return code, {row["host"]: row for row in json.loads(out)}
+
+    def down(self) -> tuple[int, dict[str, dict[str, Any]]]:
+        code, out, _ = self.type("down", "--json")
+        return code, {row["host"]: row for row in json.loads(out)}
+
+
+def is_identical(machines: Machines) -> bool:
+    """Return whether every node finds its replica equal to those of its four peers."""
+    answers = [machines.run(name, "p2psgd digest")[1] for name in NAMES]
+    print(*answers, sep="\n", flush=True)
+    return all(words.count("identical (") == 4 for words in answers)
+
+
+@pytest.mark.root
+@pytest.mark.timeout(1500)
+def test_up_brings_up_all_machines_but_the_one_that_is_away_and_again_changes_nothing(
+    tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs("sshd", "ssh", "ssh-keygen")
+    if not is_possible():
+        pytest.skip("needs root, systemd, cgroup2 and Debian's python3 of this version")
+    with Machines(NAMES, tmp_path) as machines:
+        desk = Desk(machines, tmp_path)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(desk.start, NAMES[:4]))
+        *here, away = machines.lan.addresses
+        subprocess.run(
+            [*P2PSGD, "ca", "init", "--run", "ssh"], check=True, cwd=tmp_path, stdout=subprocess.PIPE
+        )
+
+        code, rows = desk.up()
+        assert code == 75
+        assert rows[away]["state"] == "unreachable"
+        assert "port 22: " in rows[away]["words"]
+        for host in here:
+            assert (rows[host]["state"], rows[host]["node"]) == ("ready", host)
+            assert "program, units, options, certificate, list of hosts, started" in rows[host]["changed"]
+
+        desk.start(NAMES[4])
+        code, rows = desk.up()
+        assert code == 0
+        assert {host: rows[host]["changed"] for host in here} == dict.fromkeys(here, "nothing")
+        assert rows[away]["state"] == "ready"
+        pids = [machines.run(name, "systemctl show -P MainPID p2psgd")[1] for name in NAMES]
+
+        code, rows = desk.up()
+        assert code == 0
+        assert {row["changed"] for row in rows.values()} == {"nothing"}
+        assert pids == [machines.run(name, "systemctl show -P MainPID p2psgd")[1] for name in NAMES]
+        until(lambda: is_identical(machines), "replicas are identical", timeout_s=120)
+
+        (tmp_path / "hosts.txt").write_text((tmp_path / "hosts.txt").read_text() + "# a comment\n")
+        code, rows = desk.up()
+        assert {row["changed"] for row in rows.values()} == {"list of hosts"}
+        assert pids == [machines.run(name, "systemctl show -P MainPID p2psgd")[1] for name in NAMES]
+
+        code, rows = desk.down()
+        assert code == 0
+        assert {row["state"] for row in rows.values()} == {"stopped"}
+        assert {row["changed"] for row in rows.values()} == {"stopped"}
+        code, rows = desk.down()
+        assert code == 0
+        assert {row["changed"] for row in rows.values()} == {"nothing"}
