@@ -22,7 +22,7 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
 from p2psgd.ipc.part import PARTS_MAX, Block, Part, name_block
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
-from p2psgd.torch.shards import block_of, describe_placements, is_cut, local_of
+from p2psgd.torch.shards import block_of, complete_gradient, describe_placements, is_cut, local_of
 from p2psgd.wire.codec import MAGNITUDE_MAX
 
 WAIT: Final = timedelta(days=1)  # of one rank for another: while a node waits for others, nothing is wrong
@@ -96,17 +96,28 @@ class Group:
         """Return the values that all ranks give, in their order."""
         return _gather(value, self._control)
 
+    def complete_gradients(self) -> None:
+        """Add up the gradients that are partial sums, also of what another rank trains: all ranks call it
+        before a step.
+        """
+        for each in self.held:
+            complete_gradient(each.parameter)
+
     def share(self) -> None:
         """Give each tensor that several ranks hold whole the numbers of its owner, on all of them."""
         for each in self._shared:
             each.share()
 
     def end_step(self, stopping: bool) -> None:
-        """Share what is shared, and agree whether the script is to end: all ranks call it after a step."""
-        self.share()
+        """Agree whether the script is to end, and share what is shared: all ranks call it after a step.
+
+        A rank may have waited for nodes in its part's ring, and the others wait for it in the first of these,
+        which has the time that this may take.
+        """
         self._flag[0] = int(stopping)
         torch.distributed.all_reduce(self._flag, torch.distributed.ReduceOp.MAX, group=self._control)
         self.stopping = bool(self._flag[0])
+        self.share()
 
     # -- after attaching
 
@@ -209,7 +220,10 @@ def find_group(model: Any, part: tuple[int, int] | None) -> Group | None:
             alone = 0 if cut else 1 + mine.index  # a stage of a pipeline has tensors of its own
             table[name, block, str(parameter.dtype), alone] = name, parameter
     sizes = {key: local_of(parameter).numel() for key, (_, parameter) in table.items()}
-    owners = choose_owners(_gather(sizes, control))
+    meshes = sorted({tuple(each.device_mesh.mesh.reshape(-1).tolist()) for each in cut})
+    tables, everywhere = zip(*_gather((sizes, meshes), control), strict=True)
+    check_names(tables, everywhere)
+    owners = choose_owners(tables)
     held = [Held(name, each, key[1], *owners[key]) for key, (name, each) in table.items()]
     shared = []
     for ranks, owner, kind in sorted({(*owners[key], key[2]) for key in owners if len(owners[key][0]) > 1}):
@@ -265,6 +279,28 @@ def choose_owners(sizes: Sequence[Mapping[Key, int]]) -> dict[Key, tuple[tuple[i
             load[owner] += sizes[owner][key]
         owners[key] = tuple(ranks), owner
     return owners
+
+
+def check_names(tables: Sequence[Mapping[Key, int]], meshes: Sequence[Sequence[tuple[int, ...]]]) -> None:
+    """Raise TrainerError, the same on all ranks, if a name may stand for other tensors on some of them.
+
+    That is so where stages of a pipeline are cut further, and their layers have numbers from 0 on: no mesh
+    leads from the ranks of one to those of another. `meshes` of each rank: the ranks of each.
+    """
+    stage = list(range(len(meshes)))  # the lowest rank of each rank's stage
+    for ranks in {ranks for its in meshes for ranks in its}:
+        joined = {stage[rank] for rank in ranks}
+        stage = [min(joined) if each in joined else each for each in stage]
+    first: dict[str, int] = {}
+    for rank, table in enumerate(tables):
+        for name, _, _, alone in sorted(table):
+            other = rank if alone else first.setdefault(name, rank)
+            if stage[other] != stage[rank]:
+                raise TrainerError(
+                    f"ranks {other} and {rank} have a parameter {name!r:.100} each, and no mesh that joins"
+                    " them, so it may be another tensor: let each stage's parameters keep the names that they"
+                    " have in the whole model, as in examples/torch/pipeline.py"
+                )
 
 
 def _describe_cut(trained: Mapping[str, Any]) -> str:

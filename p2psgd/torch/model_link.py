@@ -397,6 +397,8 @@ class ModelLink:
                 self._receive()
             return
         if self._link.mode.dense:
+            if self._group is not None:  # those that another rank trains keep their gradients
+                self._group.complete_gradients()
             for parameter in self._parameters.named.values():
                 if parameter.requires_grad:  # else decay and momentum would move what is frozen by now
                     parameter.grad = torch.zeros_like(parameter)
@@ -445,6 +447,8 @@ class ModelLink:
         heard = wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
         if link.mode.owners:  # a peer's last step is in updates of several owners: not all may have come
             settle(link, self._follow)
+        if self._group is not None:
+            self._group.gather(None)  # which waits for a rank whose peers are late
         self._share()
         return heard
 
@@ -497,6 +501,8 @@ class ModelLink:
             self._end_step_of_all()
         first = not self._stepped
         self._parameters.check()
+        if self._group is not None:
+            self._group.complete_gradients()
         if self._gradients is not None:
             self._gradients.check_step(optimizer, arguments, named)
             self._refuse_changes()

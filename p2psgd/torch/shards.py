@@ -32,13 +32,19 @@ def local_of(tensor: Any) -> Any:
 
 
 def gradient_of(parameter: Any) -> Any:
-    """Return this rank's part of a parameter's gradient; None if it has none."""
+    """Return this rank's part of a parameter's gradient, once that is complete; None if it has none."""
     gradient = parameter.grad
-    if gradient is None or not is_cut(gradient):
-        return gradient
-    if gradient.placements != parameter.placements:  # of a norm whose input is cut, it may be a partial sum
-        gradient = gradient.redistribute(placements=parameter.placements)
-    return local_of(gradient)
+    return gradient if gradient is None else local_of(gradient)
+
+
+def complete_gradient(parameter: Any) -> None:
+    """Let a parameter's gradient lie on the mesh as the parameter does.
+
+    Of a norm whose input is cut it is a partial sum on each rank, and all of these call this together.
+    """
+    gradient = parameter.grad
+    if gradient is not None and is_cut(gradient) and gradient.placements != parameter.placements:
+        parameter.grad = gradient.redistribute(placements=parameter.placements)
 
 
 def wrap(parameter: Any, local: Any) -> Any:
@@ -58,12 +64,12 @@ def block_of(name: str, parameter: Any) -> Block:
     block = [(0, size) for size in parameter.shape]
     mesh, placements = parameter.device_mesh, parameter.placements
     coordinate = mesh.get_coordinate()
-    sides = [(each, mesh.size(dim), coordinate[dim]) for dim, each in enumerate(placements)]
     if coordinate is None or any(each.is_partial() for each in placements):
         raise TrainerError(
             f"parameter {name!r} is placed as {describe_placements(parameter)} over {mesh}, and no rank holds"
             " a block of it: give p2psgd.torch.attach the model as fully_shard or parallelize_module made it"
         )
+    sides = [(each, mesh.size(dim), coordinate[dim]) for dim, each in enumerate(placements)]
     shards = [side for side in sides if not side[0].is_replicate()]
     strided = [side for side in shards if type(side[0]).__name__ == "_StridedShard"]
     # FSDP cuts what tensor parallelism has cut before, though its mesh dimension comes first.

@@ -13,7 +13,8 @@ from tests.torch.needed import p2psgd_torch, torch
 pytestmark = pytest.mark.long
 
 fully_shard = importlib.import_module("torch.distributed.fsdp").fully_shard
-choose_owners = importlib.import_module("p2psgd.torch.group").choose_owners
+group = importlib.import_module("p2psgd.torch.group")
+check_names, choose_owners = group.check_names, group.choose_owners
 Key = tuple[str, tuple[tuple[int, int], ...], str, int]
 
 
@@ -74,3 +75,14 @@ def test_a_part_without_a_process_group_is_refused() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(TrainerError, match=r"call torch\.distributed\.init_process_group before"):
         p2psgd_torch.attach(model, optimizer, part=(0, 2))
+
+
+def test_a_name_that_may_stand_for_other_tensors_is_refused_and_no_other() -> None:
+    table = {key("0.weight"): 4}
+    stages = [[(0, 1)], [(0, 1)], [(2, 3)], [(2, 3)]]
+    with pytest.raises(TrainerError, match=r"ranks 0 and 2 have a parameter '0.weight' each"):
+        check_names([table] * 4, stages)
+    check_names([{key(f"{rank // 2}.weight"): 4} for rank in range(4)], stages)
+    rows_and_columns = [[(0, 1), (0, 2)], [(0, 1), (1, 3)], [(2, 3), (0, 2)], [(2, 3), (1, 3)]]
+    check_names([table] * 4, rows_and_columns)
+    check_names([{key("0.weight", alone=1 + rank): 4} for rank in range(4)], [[]] * 4)

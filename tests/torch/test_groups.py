@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,16 @@ def test_each_part_trains_in_every_mode(tmp_path: Path, attach: dict[str, Any]) 
     report = finish(begin(tmp_path, "fsdp", "--attach", json.dumps(attach)))
     assert len({node["steps"] for node in report["per_node"]}) == 1
     check_weights(tmp_path, 2)
+
+
+@pytest.mark.parametrize("kind", ["rule", "bfloat16", "stages"])
+def test_an_odd_cut_is_trained_rightly_or_refused(kind: str) -> None:
+    launcher = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    script = str(SCRIPT.with_name("odd_cuts.py"))
+    ended = subprocess.run(
+        [*launcher, script, kind], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 # ----------------------------------------------------------------------------

@@ -1,0 +1,88 @@
+"""A script of two ranks whose model is cut in a way that needs care: torchrun ... odd_cuts.py KIND.
+
+`rule` and `bfloat16`: a norm whose input is cut, so that its gradients are partial sums on each rank.
+`stages`: two stages of a pipeline that are cut further, with the same names in both.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, SequenceParallel, parallelize_module
+
+import p2psgd.torch
+from p2psgd.base.errors import TrainerError
+
+RATE = 0.125
+
+
+def train_norm(kind: str) -> None:
+    """Make a step, and fail unless it was made with the sum of all ranks' gradients."""
+    type_ = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 6)).to(type_)
+    columns = ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
+    parallelize_module(
+        model, init_device_mesh("cpu", (2,)), {"0": SequenceParallel(sequence_dim=1), "1": columns}
+    )
+    norm = {"weight": model[0].weight, "bias": model[0].bias}
+    x = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(2)).to(type_)
+    model(x.chunk(2, 1)[dist.get_rank()].contiguous()).float().square().sum().backward()
+    assert all(each.grad.placements[0].is_partial() for each in norm.values()), "else nothing is tested"
+    right = {name: each.grad.full_tensor().float() for name, each in norm.items()}
+    before = {name: each.detach().full_tensor().float().clone() for name, each in norm.items()}
+    options = {"mode": "owners", "rule": "adamw"} if kind == "rule" else {}
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, foreach=False)
+    used = {}
+    with p2psgd.torch.attach(model, optimizer, alone=True, **options) as link:
+        if kind == "rule":  # what is sent to owners, once it is taken
+            own = {
+                each.parameter: each.block_name for each in link._group.held if each.owner == dist.get_rank()
+            }
+            flat, ranges = link._gradients._flat, link._parameters.ranges
+            optimizer.register_step_pre_hook(
+                lambda *_: used.update(
+                    {
+                        name: flat[slice(*ranges[own[each]])].clone()
+                        for name, each in norm.items()
+                        if each in own
+                    }
+                )
+            )
+        optimizer.step()
+        if kind != "rule":
+            for name, each in norm.items():
+                used[name] = (before[name] - each.detach().full_tensor().float()) / RATE
+        assert used
+        for name, values in used.items():
+            torch.testing.assert_close(values, right[name], rtol=0.02, atol=0.1, msg=f"{name}: {values}")
+
+
+def attach_stages() -> None:
+    """Fail unless both ranks are refused with one sentence, and keep their weights."""
+    torch.manual_seed(dist.get_rank())
+    stage = nn.Sequential(nn.Linear(2, 2))
+    fully_shard(stage, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("pp", "dp"))["dp"])
+    optimizer = torch.optim.SGD(stage.parameters())
+    words = "ranks 0 and 1 have a parameter '0.bias' each, and no mesh that joins them"
+    with pytest.raises(TrainerError, match=re.escape(words)):
+        p2psgd.torch.attach(stage, optimizer, alone=True, part=(dist.get_rank(), 2))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo")
+    if sys.argv[1] == "stages":
+        attach_stages()
+    else:
+        train_norm(sys.argv[1])
+    dist.barrier()
+    dist.destroy_process_group()
