@@ -271,6 +271,7 @@ def export_checkpoint(
             script = trainer.script if trainer else None
         except CheckpointError as error:
             trouble = f", without what the script kept: {error}"
-        made.append(make_arrays(values, tensors=spec.tensors, digest=found.digest, script=script))
+        its = make_arrays(values, tensors=spec.tensors, digest=found.digest, script=script)
+        made.append(its._replace(label=spec.label))
     written = write_arrays(file, put_together(made) if parts else made[0])
     _print_written(file, written, as_json=as_json, trouble=trouble)

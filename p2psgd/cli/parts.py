@@ -34,13 +34,14 @@ def print_status(places: Sequence[Path], print_one: Callable[[Path], None], *, a
     if running is not None:
         print_text("\n".join(parts_lines(running)))
     silent = []
-    for index, place in enumerate(places):
+    for place in places:
+        index = place.name.removeprefix("part-")
         print_text(f"\npart {index}")
         try:
             print_one(place)
         except P2psgdError as error:
             print_text(str(error))
-            silent.append(str(index))
+            silent.append(index)
     if silent:
         words = f"no answer about part {', '.join(silent)}"
         raise UsageError(words, ExitCode.TEMPORARY)
@@ -48,12 +49,17 @@ def print_status(places: Sequence[Path], print_one: Callable[[Path], None], *, a
 
 def print_digest(places: Sequence[Path], connect: Callable[[Path], ControlClient], *, as_json: bool) -> None:
     """Print the report of each part and one digest of the run; UsageError if not all are proved equal."""
-    reports, faults = [], []
+    reports, faults, labels = [], [], []
     for index, place in enumerate(places):
         with connect(place) as client:
+            labels.append(_label_of(client))
             reports.append(scrub_and_report(client))
         if fault := find_fault(reports[-1]):
             faults.append(f"part {index}: {fault}")
+    try:
+        _check_all_there(labels)
+    except ValueError as error:
+        faults.append(str(error))
     whole = part.combine_digests([report.digest for report in reports])
     if as_json:
         answers = [report.model_dump(mode="json") for report in reports]
@@ -74,7 +80,8 @@ def describe_digests(digests: Sequence[str]) -> str:
 
 def export_parts(clients: Sequence[ControlClient], path: Path) -> Written:
     """Write the whole tensors of all parts; UsageError if they cannot be put together or written."""
-    return write_arrays(path, put_together([fetch_arrays(client) for client in clients]))
+    made = [fetch_arrays(client)._replace(label=_label_of(client)) for client in clients]
+    return write_arrays(path, put_together(made))
 
 
 def export_places(places: Sequence[Path], path: Path) -> Written:
@@ -87,6 +94,7 @@ def export_places(places: Sequence[Path], path: Path) -> Written:
 def put_together(made: Sequence[Made]) -> Made:
     """Return the arrays of all parts as those of the whole model; UsageError if they do not fit."""
     try:
+        _check_all_there([each.label for each in made])
         arrays = part.put_together([each.arrays for each in made])
     except ValueError as error:
         raise UsageError(f"the parts cannot be put together: {error}", ExitCode.DATA) from None
@@ -97,3 +105,15 @@ def put_together(made: Sequence[Made]) -> Made:
         aliases |= each.aliases
     steps = max((each.steps for each in made if each.steps is not None), default=None)
     return Made(arrays, buffers, aliases, part.combine_digests([each.digest for each in made]), steps)
+
+
+def _label_of(client: ControlClient) -> str:
+    run = read_status(client.request("status")["status"]).run
+    return "" if run is None else run.label
+
+
+def _check_all_there(labels: Sequence[str]) -> None:
+    """Raise ValueError with a sentence if these runs' labels name parts, and not all of one model."""
+    parts = [found for label in labels if (found := part.part_of(label)) is not None]
+    if parts:
+        part.check_all_there(parts)

@@ -45,12 +45,20 @@ def find_control(state: Path | None) -> Path:
 
 
 def find_parts(state: Path | None) -> list[Path]:
-    """Return the state directories of all parts, if the node trains a model in parts; else none."""
+    """Return the state directories of all parts, if the node trains a model in parts; else none.
+
+    While they run, those of an earlier run in more parts are left out.
+    """
     from p2psgd.ipc import listener
-    from p2psgd.ipc.part import part_directories
+    from p2psgd.ipc.part import part_directories, part_directory
+    from p2psgd.node.parts import read_parts
 
     path = listener.control_path(state)
-    return [] if os.path.lexists(path) else part_directories(path.parent)
+    if os.path.lexists(path):
+        return []
+    if (running := read_parts(path.parent)) is not None:
+        return [part_directory(path.parent, index) for index in range(running.parts)]
+    return part_directories(path.parent)
 
 
 def find_state(state: Path | None) -> Path:

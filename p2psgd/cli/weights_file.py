@@ -136,13 +136,16 @@ def export_weights(client: ControlClient, path: Path) -> Written:
 
 
 class Made(NamedTuple):
-    """The arrays of a file of weights, and what is said of it; `aliases`: second names, and the first."""
+    """The arrays of a file of weights, and what is said of it; `aliases`: second names, and the first.
+    `label`: of their run, which says which part they are; "" if it is not known.
+    """
 
     arrays: Arrays
     buffers: Arrays
     aliases: Mapping[str, str]
     digest: str
     steps: int | None
+    label: str = ""
 
 
 def fetch_arrays(client: ControlClient) -> Made:

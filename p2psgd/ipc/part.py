@@ -56,14 +56,16 @@ def parse_part(text: str) -> Part:
 def label_of(label: str, part: Part, cut: str) -> str:
     """Return the label of the part's run, where the whole one has this `label` and the model this `cut`.
 
-    A cut that is too long for it is shortened, and ends with a hash of the whole.
+    What is too long for it is shortened, the cut before the label, and ends with a hash of the whole.
     """
-    before = f"{label}; " if label else ""
-    whole = f"{before}part {part}, {cut}"
-    if len(whole) <= LABEL_MAX:
-        return whole
+    its = f"part {part}, "
     mark = f"... ({hashlib.sha256(cut.encode()).hexdigest()[:8]})"
-    return whole[: LABEL_MAX - len(mark)] + mark
+    longest = LABEL_MAX - len(f"; {its}{mark}")
+    if len(label) > longest:  # the part stays, or parts would mix
+        ending = f"... ({hashlib.sha256(label.encode()).hexdigest()[:8]})"
+        label = label[: longest - len(ending)] + ending
+    whole = f"{label}; {its}{cut}" if label else f"{its}{cut}"
+    return whole if len(whole) <= LABEL_MAX else whole[: LABEL_MAX - len(mark)] + mark
 
 
 def part_of(label: str) -> Part | None:
@@ -106,6 +108,7 @@ def put_together(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
     """
     whole: dict[str, NDArray[Any]] = {}
     held: dict[str, int] = {}  # how many numbers of a cut tensor have come
+    blocks: set[tuple[str, Block]] = set()
     times: dict[str, int] = {}
     for tensors in parts:
         for name in tensors:
@@ -123,12 +126,27 @@ def put_together(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
             place = target[tuple(slice(*side) for side in block)]
             if target.shape != shape or place.shape != values.shape:
                 raise ValueError(f"part {number} has a block of tensor {name!r} that does not fit the others")
+            if (name, block) in blocks:
+                raise ValueError(
+                    f"part {number} has a block of tensor {name!r} that another part has as well"
+                )
+            blocks.add((name, block))
             place[...] = values
             held[name] = held.get(name, 0) + values.size
     for name, count in held.items():
         if count != math.prod(whole[name].shape):
             raise ValueError(f"tensor {name!r} has {whole[name].size} numbers, and the parts hold {count}")
     return whole
+
+
+def check_all_there(parts: Sequence[Part]) -> None:
+    """Raise ValueError with a sentence unless these are all parts of one model, in their order."""
+    count = parts[0].count
+    if [*parts] != [Part(index, count) for index in range(count)]:
+        raise ValueError(
+            f"a model in {count} parts needs each of them, and here are {', '.join(map(str, parts))}: the"
+            " states of others are missing, or left over"
+        )
 
 
 def combine_digests(digests: Sequence[str]) -> str:

@@ -77,6 +77,7 @@ class Parts:
         loop.add_signal_handler(signal.SIGHUP, self._send, signal.SIGHUP)
         loop.set_exception_handler(self._on_bug)
         try:
+            await self._wait_for_former()
             self._start_trainer()
             keepers = [loop.create_task(self._keep(index)) for index in range(self._count)]
             watch = loop.create_task(self._watch())
@@ -123,6 +124,21 @@ class Parts:
             os.close(lock)
             raise cannot(f"use {state} as the state directory", error) from None
         return lock
+
+    async def _wait_for_former(self) -> None:
+        """Wait for daemons of an earlier start to end, which do so by themselves where that was killed: they
+        hand on and save what they have.
+        """
+        deadline = time.monotonic() + STOP_S
+        for index in range(self._count):
+            said = False
+            while is_held(part_directory(self._options.state, index) / "lock"):
+                if self._stopping.is_set() or time.monotonic() > deadline:
+                    return  # the daemon's own refusal says what is wrong
+                if not said:
+                    log.info("waiting for the daemon of part %d of an earlier start to end", index)
+                said = True
+                await asyncio.sleep(LOOK_S)
 
     def _lay_down_ids(self) -> None:
         places = [part_directory(self._options.state, index) for index in range(self._count)]
@@ -333,6 +349,21 @@ class Parts:
         return words, code
 
 
+def is_held(lock: Path) -> bool:
+    """Return whether a process has this lock of a state directory."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def run_parts(options: NodeOptions, count: int, *, log_format: str) -> ExitCode:
     """Run the daemons of `count` parts to their end."""
     return asyncio.run(_serve(options, count, log_format))
@@ -345,6 +376,10 @@ async def _serve(options: NodeOptions, count: int, log_format: str) -> ExitCode:
 def read_parts(state: Path) -> PartsStatus | None:
     """Return what runs all parts with this state directory; None if nothing does."""
     try:
-        return PartsStatus.model_validate(json.loads((state / PARTS_NAME).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        status = PartsStatus.model_validate(json.loads((state / PARTS_NAME).read_text(encoding="utf-8")))
+        os.kill(status.pid, 0)
+    except PermissionError:  # it runs, as another user
+        return status
+    except (OSError, ValueError):  # no such file, or no such process: it was killed and has left the file
         return None
+    return status

@@ -13,6 +13,7 @@ from p2psgd.ipc.part import (
     LABEL_MAX,
     NOTHING,
     Part,
+    check_all_there,
     combine_digests,
     label_of,
     name_block,
@@ -40,7 +41,7 @@ def test_what_is_no_part_is_refused(text: str) -> None:
 def test_the_label_of_a_part_says_which_it_is_whatever_stands_before_and_behind(
     label: str, index: int, cut: str
 ) -> None:
-    made = label_of(label[:150], Part(index, 1024), cut)
+    made = label_of(label, Part(index, 1024), cut)
     assert len(made) <= LABEL_MAX
     assert part_of(made) == Part(index, 1024)
 
@@ -92,6 +93,19 @@ def test_blocks_that_do_not_make_up_a_tensor_are_refused() -> None:
     other = {name_block("w", ((2, 6),), (6,)): np.zeros(4)}
     with pytest.raises(ValueError, match="part 1 has a block of tensor 'w' that does not fit"):
         put_together([half, other])
+
+
+def test_a_block_that_two_parts_have_is_refused_though_the_count_is_right() -> None:
+    half = {name_block("w", ((0, 2),), (4,)): np.zeros(2)}
+    with pytest.raises(ValueError, match="part 1 has a block of tensor 'w' that another part has as well"):
+        put_together([half, half])
+
+
+def test_all_parts_of_one_model_are_there_or_named() -> None:
+    check_all_there([Part(0, 2), Part(1, 2)])
+    for parts in ([Part(0, 2)], [Part(1, 2), Part(0, 2)], [Part(0, 2), Part(1, 2), Part(2, 4), Part(3, 4)]):
+        with pytest.raises(ValueError, match="a model in 2 parts needs each of them, and here are"):
+            check_all_there(parts)
 
 
 def test_the_digest_of_all_parts_depends_on_each_and_on_their_order() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -99,6 +101,57 @@ def test_the_digest_of_a_node_names_all_its_parts(tmp_path: Path) -> None:
         digests = [word.strip(",") for word in last.split() if len(word.strip(",:")) == 16]
         assert digests[0].strip(":") == combine_digests(digests[1:])
         assert len(digests) == 3
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == ExitCode.OK, run.output
+    finally:
+        run.close()
+
+
+def test_a_new_start_waits_for_daemons_of_one_that_was_killed(tmp_path: Path) -> None:
+    state, hosts, log = tmp_path / "state", tmp_path / "hosts.txt", tmp_path / "log.txt"
+    (state / "part-1").mkdir(parents=True)
+    host = f"127.91.{random.randint(1, 254)}.{random.randint(1, 254)}:7400"
+    hosts.write_text(f"{host}\n")
+    lock = os.open(state / "part-1" / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # as a daemon has it that has not yet saved
+    (state / "parts.json").write_text('{"pid": 2147483647, "parts": 7}')  # as kill -9 leaves it
+    told = ask("status", "--state", str(state))
+    assert "7 parts" not in told.stdout, told.stdout
+    options = ["--parts", "2", "--peers", str(hosts), "--listen", host, "--state", str(state)]
+    with log.open("wb") as output:
+        node = subprocess.Popen(
+            [sys.executable, "-m", "p2psgd", "node", *options], stdout=output, stderr=output
+        )
+    try:
+        wait_until(lambda: "waiting for the daemon of part 1" in log.read_text(), "it to wait")
+        assert node.poll() is None
+        os.close(lock)
+        both = [state / f"part-{part}" / "control.sock" for part in range(2)]
+        wait_until(lambda: all(map(os.path.lexists, both)), "both daemons to run")
+        os.kill(node.pid, signal.SIGTERM)
+        assert node.wait(100) == ExitCode.OK, log.read_text()
+    finally:
+        node.kill()
+        node.wait()
+
+
+def test_the_parts_of_another_model_or_half_of_one_are_not_put_together(tmp_path: Path) -> None:
+    run = Run(tmp_path, "-n", "1", "--parts", "2", "--trainer", command(9000))
+    try:
+        state = run.state / "node-0"
+        wait_until(
+            lambda: run.status_at(Path("node-0/part-0")).get("trainer", {}).get("steps", 0) > 5, "steps"
+        )
+        (state / "part-2").mkdir()  # as of an earlier run in three parts
+        assert ask("export", str(tmp_path / "w.npz"), "--state", str(state)).returncode == ExitCode.OK
+        (state / "part-2").rmdir()
+        half = tmp_path / "half"
+        half.mkdir()
+        (half / "part-0").symlink_to(state / "part-0")
+        for words in (["digest"], ["export", str(tmp_path / "h.npz")]):
+            told = ask(*words, "--state", str(half))
+            assert told.returncode in (ExitCode.FAILED, ExitCode.DATA), told.stdout
+            assert "a model in 2 parts needs each of them, and here are 0/2" in told.stderr
         run.process.send_signal(signal.SIGINT)
         assert run.ends() == ExitCode.OK, run.output
     finally:
