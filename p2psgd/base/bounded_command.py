@@ -7,6 +7,7 @@ standard error is for the sentence that says why it has failed, and only the end
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -20,6 +21,7 @@ from p2psgd.base.errors import words_of
 READ_BYTES: Final = 64 * 1024
 ERROR_BYTES_MAX: Final = 4096  # kept of standard error
 WORDS_MAX: Final = 200  # of its last line
+SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})  # of what a start needs
 
 
 class CommandFailed(Exception):
@@ -55,10 +57,10 @@ def run_bounded(
     Raises:
         CommandFailed: it cannot run, fails, is late, or writes too much.
     """
-    with open(os.memfd_create("stdin"), "r+b") as given:
-        given.write(stdin)
-        given.seek(0)
-        try:
+    try:
+        with open(os.memfd_create("stdin"), "r+b") as given:
+            given.write(stdin)
+            given.seek(0)
             process = subprocess.Popen(
                 arguments,
                 stdin=given,
@@ -67,8 +69,9 @@ def run_bounded(
                 env=environment,
                 start_new_session=True,
             )
-        except OSError as error:
-            raise CommandFailed(f"cannot run: {words_of(error)}", missing=True) from None
+    except OSError as error:
+        missing = error.errno not in SHORT
+        raise CommandFailed(f"cannot run: {words_of(error)}", missing=missing) from None
     assert process.stdout is not None
     assert process.stderr is not None
     deadline = time.monotonic() + timeout_s

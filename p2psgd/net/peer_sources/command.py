@@ -21,16 +21,17 @@ def from_command(command: str) -> PeerSource:
     if not command.strip():
         raise UsageError("--peers exec:COMMAND: the command is empty; give one that prints HOST[:PORT] lines")
     text = f"exec:{command}"
+    shown = " ".join(text.split())
 
     def ask() -> tuple[Address, ...]:
         try:
             out = run_bounded(["/bin/sh", "-c", command], timeout_s=COMMAND_S, bytes_max=OUTPUT_BYTES_MAX)
-            return parse_hosts(out.decode(), f"the output of {text:.100}")
+            return parse_hosts(out.decode(), f"the output of {shown:.100}")
         except CommandFailed as error:
             code = ExitCode.CONFIGURATION if error.missing else ExitCode.TEMPORARY
-            raise UsageError(f"--peers {text:.100}: the command {error}", code) from None
+            raise UsageError(f"--peers {shown:.100}: the command {error}", code) from None
         except UnicodeDecodeError:
-            words = f"--peers {text:.100}: the command's output is not text"
+            words = f"--peers {shown:.100}: the command's output is not text"
             raise UsageError(words, ExitCode.CONFIGURATION) from None
 
     return PeerSource(text, ask, again=True)

@@ -62,19 +62,19 @@ def _of_package(entry: EntryPoint, argument: str) -> PeerSource:
     """Return the source that another package gives; UsageError if it cannot be imported."""
     try:
         function = entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         words = f"--peers {entry.name}: {entry.value} cannot be imported: {_words(error)}"
         raise UsageError(words, ExitCode.CONFIGURATION) from None
 
     def ask() -> tuple[Address, ...]:
         try:
             lines = [str(line) for line in islice(function(argument), HOSTS_MAX + 1)]
-        except Exception as error:  # whatever another package raises: this node goes on
+        except (Exception, SystemExit) as error:  # whatever another package raises: this node goes on
             raise UsageError(f"--peers {entry.name}: {_words(error)}", ExitCode.TEMPORARY) from None
         return parse_hosts("\n".join(lines), f"the answer of --peers {entry.name}")
 
     return PeerSource(f"{entry.name}:{argument}", ask, again=True)
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_WORDS_MAX]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -41,6 +42,23 @@ def test_a_command_that_fails_is_named_with_its_last_words_and_may_be_tried_agai
     assert words.endswith("the command ended with exit code 3: noroute [1m")
     assert code is ExitCode.TEMPORARY
     assert refusal("kill -9 $$")[0].endswith("the command was killed by signal 9")
+
+
+def test_a_command_of_several_lines_is_named_in_one() -> None:
+    assert refusal("echo alpha\nexit 3")[0].startswith("--peers exec:echo alpha exit 3: the command ended")
+
+
+def test_a_node_that_is_short_of_descriptors_may_try_again() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limits[1]))
+    try:
+        words, code = refusal("echo alpha")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert "cannot run: " in words
+    assert code is ExitCode.TEMPORARY
 
 
 def test_a_command_that_is_not_there_is_for_a_person() -> None:

@@ -107,6 +107,8 @@ PACKAGE = """
 def rack(argument):
     if argument == "broken":
         raise LookupError("no such\\nrack")
+    if argument == "ends":
+        raise SystemExit("no such rack either")
     number = 0
     while argument == "endless":
         yield f"host-{number}"
@@ -140,6 +142,8 @@ def test_a_source_of_another_package_that_fails_is_named_with_its_own_words() ->
     error = refusal("rack:broken")
     assert str(error) == "--peers rack: LookupError: no such rack"
     assert error.exit_code is ExitCode.TEMPORARY
+    with asyncio.Runner() as runner, pytest.raises(UsageError, match="rack: SystemExit: no such rack either"):
+        runner.run(parse_peers("rack:ends").addresses())  # the node goes on
     assert "racks:gone cannot be imported: AttributeError" in str(refusal("gone:x"))
     assert "'x y-0:7400' is not host" in str(refusal("rack:x y"))
     assert "known are dns:, env:, exec:, file:, gone:, rack:, slurm:" in str(refusal("unknown:x"))
