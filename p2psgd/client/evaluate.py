@@ -130,6 +130,9 @@ class Evaluations:
         cut = Portioned(data, portions)
         job = Job(function, flat, cut, digest_point(flat, cut))
         cause: Exception | None = None
+        self._sum = (
+            0  # of no sum: a call before this one may have ended between an answer and the next request
+        )
         request = self._ask(job)
         self._read_ahead = None
         while True:

@@ -309,7 +309,8 @@ class Link:
             raise TrainerError("evaluate is for a run in mode 'closure': attach(..., mode='closure')")
         result = self._evaluations.run(function, point, data, portions, stopping=lambda: self.stopping)
         self._memory.publish([], None, steps=1)
-        self._client.tell(ReportRequest(loss=result[0]))
+        if math.isfinite(result[0]):
+            self._client.tell(ReportRequest(loss=result[0]))
         return result
 
     def receive(self) -> int:

@@ -31,7 +31,7 @@ class _Known:
     own_view: int = 0  # the highest that it told itself
     view: int = 0
     reporter: Origin | None = None
-    heard: float = NEVER  # by itself
+    heard: float = NEVER  # by itself, or from a report that is gone
 
 
 _NOTHING: Final = _Known()
@@ -128,6 +128,8 @@ class Acknowledgements:
             if floors is None:
                 floors = bridged[key] = self._add_floors(known.bridged, old, more, least)
             known.bridged = floors
+        if before is not None:
+            self._keep_heard(before, before.vouched - vouched)
         return _Report(now, vouched, least, context)
 
     def _add_floors(
@@ -151,6 +153,12 @@ class Acknowledgements:
                 merged[origin] = max(sequence, merged.get(origin, 0))
         return merged, *(floors for floors in added if id(floors) in live), least
 
+    def _keep_heard(self, report: _Report, members: Iterable[Origin]) -> None:
+        """Note when a report that goes was made, or these members would seem to be silent since long ago."""
+        for member in members:
+            if (known := self._known.get(member)) is not None:
+                known.heard = max(known.heard, report.at)
+
     def links_changed(self) -> None:
         """Note that other peers are linked than before, which report for themselves."""
         self._links += 1
@@ -163,6 +171,8 @@ class Acknowledgements:
 
     def forget_hearsay(self) -> None:
         """Forget reports on others, since the reporter may be wrong. Members report anew."""
+        for report in self._reports.values():
+            self._keep_heard(report, report.vouched)
         self._reports.clear()
         for life, known in self._known.items():
             known.bridged = ()
@@ -173,7 +183,8 @@ class Acknowledgements:
         for life in self._known.keys() - incarnations:
             del self._known[life]
         for life in self._reports.keys() - incarnations:
-            del self._reports[life]
+            report = self._reports.pop(life)
+            self._keep_heard(report, report.vouched)
 
     def applied(self, member: Origin, origin: Origin) -> int:
         """Return the last sequence of `origin` that `member` is known to have applied."""
@@ -212,7 +223,7 @@ class Acknowledgements:
         return max(self.heard_itself(member), max(reports, default=NEVER))
 
     def heard_itself(self, member: Origin) -> float:
-        """Return the time of its own last report, which needs no look at all others'."""
+        """Return the time of its own last report, or of one that is gone: it needs no look at all others'."""
         return self._known.get(member, _NOTHING).heard
 
     def stable(self, origin: Origin, members: Iterable[Origin]) -> int:

@@ -691,6 +691,8 @@ class Replica:
             self.ring.drained(peer, now)
         if self.owners is not None:
             self.owners.push(peer, now)  # before updates of others that the peer has asked for
+        if self.closure is not None:
+            self.closure.drained(peer)
         self.log_sender.push(peer, now)
         if self.owners is not None:
             self.owners.push(peer, now)  # after updates of this node, without which it gets none

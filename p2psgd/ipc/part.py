@@ -9,7 +9,6 @@ tensor says which block of the whole one it holds, so all parts together are the
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,9 @@ LABEL_MAX: Final = 200  # as of a run
 NOTHING: Final = "(no weights)"  # the one tensor of a part to which the cut has given none
 
 _LABEL: Final = re.compile(r"(?:.*; )?part (\d{1,4})/(\d{1,4}), .*", re.DOTALL)
-_BLOCK: Final = re.compile(r"(.*)\[(\d+:\d+(?:, \d+:\d+)*) of (\d+(?:x\d+)*)\]", re.DOTALL)
+_BLOCK: Final = re.compile(
+    r"(.*)\[(\d{1,10}:\d{1,10}(?:, \d{1,10}:\d{1,10})*) of (\d{1,10}(?:x\d{1,10})*)\]", re.DOTALL
+)
 _DIRECTORY: Final = re.compile(r"part-(\d{1,4})")
 
 Block = tuple[tuple[int, int], ...]  # for each dimension: begin, end
@@ -107,8 +108,7 @@ def put_together(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
     `part-K.` there. ValueError with a sentence if blocks do not make up a tensor.
     """
     whole: dict[str, NDArray[Any]] = {}
-    held: dict[str, int] = {}  # how many numbers of a cut tensor have come
-    blocks: set[tuple[str, Block]] = set()
+    held: dict[str, NDArray[np.bool_]] = {}  # which numbers of a cut tensor have come
     times: dict[str, int] = {}
     for tensors in parts:
         for name in tensors:
@@ -122,19 +122,23 @@ def put_together(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArr
                 whole[f"part-{number}.{text}" if times[text] > 1 else text] = values
                 continue
             name, block, shape = found
-            target = whole.setdefault(name, np.zeros(shape, values.dtype))
-            place = target[tuple(slice(*side) for side in block)]
+            target = whole.get(name)
+            if target is None:
+                target = whole[name] = np.zeros(shape, values.dtype)
+            where = tuple(slice(*side) for side in block)
+            place = target[where]
             if target.shape != shape or place.shape != values.shape:
                 raise ValueError(f"part {number} has a block of tensor {name!r} that does not fit the others")
-            if (name, block) in blocks:
+            place[...] = values
+            if name not in held:
+                held[name] = np.zeros(shape, np.bool_)
+            if held[name][where].any():
                 raise ValueError(
                     f"part {number} has a block of tensor {name!r} that another part has as well"
                 )
-            blocks.add((name, block))
-            place[...] = values
-            held[name] = held.get(name, 0) + values.size
-    for name, count in held.items():
-        if count != math.prod(whole[name].shape):
+            held[name][where] = True
+    for name, come in held.items():
+        if (count := int(come.sum())) != come.size:
             raise ValueError(f"tensor {name!r} has {whole[name].size} numbers, and the parts hold {count}")
     return whole
 

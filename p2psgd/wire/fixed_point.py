@@ -75,9 +75,10 @@ def round_numbers(
 def read_sums(
     sums: Sums, limits: Exponents, borders: NDArray[np.int64], portions: int
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return the loss and the gradient, float64 (P,), of the sums of all portions."""
+    """Return the loss and the gradient, float64 (P,), of the sums of all portions: infinite if too large."""
     bits = bits_of(portions)
     gradient = np.empty(len(sums) - 1, np.float64)
-    for limit, (begin, end) in zip(limits[:-1], pairwise(borders[:-1]), strict=True):
-        gradient[begin:end] = np.ldexp(sums[begin:end].astype(np.float64), int(limit) - bits)
-    return math.ldexp(float(sums[-1]), int(limits[-1]) - bits), gradient
+    with np.errstate(over="ignore"):
+        for limit, (begin, end) in zip(limits[:-1], pairwise(borders[:-1]), strict=True):
+            gradient[begin:end] = np.ldexp(sums[begin:end].astype(np.float64), int(limit) - bits)
+        return float(np.ldexp(np.float64(sums[-1]), int(limits[-1]) - bits)), gradient

@@ -98,6 +98,28 @@ def test_a_function_that_gives_no_sum_ends_the_evaluation(
     assert link.evaluate(lambda x, part: (1, x), X, 10)[0] == 10
 
 
+def test_sums_beyond_float64_are_infinite(link: Link) -> None:
+    value, gradient = link.evaluate(lambda x, part: (1e308, np.full(6, -1e308)), X, 10)
+    assert value == np.inf
+    assert (gradient == -np.inf).all()
+
+
+@pytest.mark.parametrize("portion", [1, 4, 5, 9])
+def test_an_evaluation_that_was_broken_off_is_made_again(link: Link, portion: int) -> None:
+    calls = 0
+
+    def breaks_off(x: NDArray[np.float64], part: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > portion:
+            raise KeyboardInterrupt
+        return 1000.0, x
+
+    with pytest.raises(KeyboardInterrupt):
+        link.evaluate(breaks_off, X, 10)
+    assert link.evaluate(lambda x, part: (1, x), X, 10)[0] == 10
+
+
 def test_a_function_that_draws_numbers_is_refused() -> None:
     chance = np.random.default_rng()
     with p2psgd.attach(np.zeros(6, np.float32), mode="closure", alone=True) as link:

@@ -317,7 +317,7 @@ def test_in_async_mode_calls_for_rings_say_what_they_need(daemon: Daemon) -> Non
 @pytest.mark.parametrize(
     ("mode", "payload", "words"),
     [
-        ("sync", None, "the modes are 'async', 'owners' and 'ring'"),
+        ("sync", None, "the modes are 'async', 'owners', 'ring' and 'closure'"),
         ("ring", "quaternary", "payload 'quaternary' is refused: give 'sparse', 'dense' or 'dense-float16'"),
         ("async", "dense", "payload='dense' is for a ring: give mode='ring'"),
     ],

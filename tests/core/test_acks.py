@@ -156,3 +156,19 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
             assert [acks.applied(member, origin) for origin in (ME, lives[-1])] == [
                 most[member][origin] for origin in (ME, lives[-1])
             ]
+
+
+@pytest.mark.parametrize("how", ["forgotten", "gone", "other words"])
+def test_a_member_stays_heard_when_the_report_on_it_goes(how: str) -> None:
+    """Else a member that only one hears would seem silent since it was admitted, and be evicted at once."""
+    acks = Acknowledgements(ME)
+    acks.on_status(B, {}, 4, [], 1.0)
+    acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 10.0)
+    acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 12.0, unchanged=True)
+    if how == "forgotten":
+        acks.forget_hearsay()
+    elif how == "gone":
+        acks.keep({B})
+    else:
+        acks.on_status(A, {}, 4, [ConfirmedRow(*C, 3)], 13.0)
+    assert acks.heard(B) == 12.0

@@ -121,3 +121,13 @@ def test_the_directories_of_parts_are_found_in_their_order(tmp_path: Path) -> No
     (tmp_path / "part-3").write_text("")
     assert [path.name for path in part_directories(tmp_path)] == ["part-0", "part-2", "part-10"]
     assert part_directories(tmp_path / "missing") == []
+
+
+def test_blocks_that_overlap_are_refused_even_if_their_sizes_make_up_the_tensor() -> None:
+    parts = [{"w[0:2 of 4]": np.ones(2, np.float32)}, {"w[1:3 of 4]": np.ones(2, np.float32)}]
+    with pytest.raises(ValueError, match="part 1 has a block of tensor 'w' that another part has as well"):
+        put_together(parts)
+
+
+def test_a_name_with_numbers_of_any_length_is_no_block() -> None:
+    assert parse_block(f"w[0:1 of {'9' * 5000}]") is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -38,11 +39,13 @@ def train_norm(kind: str) -> None:
     assert all(each.grad.placements[0].is_partial() for each in norm.values()), "else nothing is tested"
     right = {name: each.grad.full_tensor().float() for name, each in norm.items()}
     before = {name: each.detach().full_tensor().float().clone() for name, each in norm.items()}
-    options = {"mode": "owners", "rule": "adamw"} if kind == "rule" else {}
+    options: dict[str, Any] = {"mode": "owners", "rule": "adamw"} if kind == "rule" else {}
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, foreach=False)
     used = {}
     with p2psgd.torch.attach(model, optimizer, alone=True, **options) as link:
         if kind == "rule":  # what is sent to owners, once it is taken
+            assert link._group is not None
+            assert link._gradients is not None
             own = {
                 each.parameter: each.block_name for each in link._group.held if each.owner == dist.get_rank()
             }

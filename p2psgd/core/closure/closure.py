@@ -15,7 +15,8 @@ what it was dealt, by which table it adds up, and which peers have the result.
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +25,7 @@ import numpy as np
 from p2psgd.core.closure.portions import Dealer, Holder, Standing, Task
 from p2psgd.core.closure.results import Result, ResultLog
 from p2psgd.core.closure.scales import corrected_limits
-from p2psgd.core.closure.sums import ClosureMemory, Pull, Table, TableSums
+from p2psgd.core.closure.sums import WINDOW_PIECES, ClosureMemory, Pull, Table, TableSums
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Alert, AnswerEvaluation, LogEvent
 from p2psgd.core.events import EvaluationMessage, EvaluationNumbers
@@ -67,6 +68,8 @@ from p2psgd.wire.messages import (
 KEEPALIVE_S: Final = 1.0  # a trainer that waits so long may look at something else meanwhile
 WORDS_MAX: Final = 250  # of one member's failure
 FAILED_MAX: Final = 3  # members in a sentence
+OWED_MAX: Final = 4 * WINDOW_PIECES  # requests of a peer that wait for its link; beyond, it must ask again
+TABLES_MAX: Final = 2**64 - 1  # of an attempt: a table that a liar has sent may have any number
 
 
 @dataclass(slots=True)
@@ -141,7 +144,10 @@ class Closure:
         self._held_by: dict[Origin, tuple[int, int]] = {}  # the results of each peer, first and last
         self._table: Table | None = None  # that this node has made as a leader
         self._highest = 0  # number of a table of this attempt
+        self._overtook_at = -math.inf  # when a table was last made anew since another was above it
         self._progress = (0, 0.0)  # of the sums, and since when
+        self._tries = 0  # downloads that were given up
+        self._owed: dict[Origin, deque[EvaluationFetch]] = {}  # what peers ask for whose link is full
 
     @property
     def me(self) -> Origin:
@@ -176,10 +182,19 @@ class Closure:
         if seat is None or not same:
             if asked.evaluation not in (self.number, self.number + 1) or not asked.evaluation:
                 words = f"evaluation {asked.evaluation} cannot follow {self.number}"
+                if seat is not None:
+                    self._report(seat, now, active=False)
                 self._refuse(asked.evaluation, words)
                 return
             seat = self._take_seat(asked, now)
-        elif asked.sum == self._sum and self._learn(seat, asked):
+        elif asked.sum == self._sum:
+            news, lost = self._learn(seat, asked), bool(seat.adding)
+            if lost:  # it does not say that it has added what it was given: nobody knows what its sum holds
+                self._begin_sum(seat)
+            if news or lost:
+                self._report(seat, now)
+        elif seat.added or seat.adding or seat.held:  # of a sum that it knows nothing of
+            self._begin_sum(seat)
             self._report(seat, now)
         self._answer(now)
 
@@ -200,14 +215,17 @@ class Closure:
             if known:
                 self._report(seat, now)
             else:
-                firsts = [first for first, last in self._held_by.values() if last >= asked.evaluation]
-                first = min([self.results.first, *firsts])
-                seat.error = (
-                    f"evaluation {asked.evaluation} is over, and no linked node holds it any more: results"
-                    f" are kept from {first} on; start all nodes of the run anew, or let this one join"
-                    " earlier"
-                )
+                self._end_as_over(seat)
         return seat
+
+    def _end_as_over(self, seat: Seat) -> None:
+        number = seat.task.evaluation
+        firsts = [first for first, last in self._held_by.values() if last >= number]
+        first = min([self.results.first, *firsts])
+        seat.error = (
+            f"evaluation {number} is over, and no linked node holds it any more: results are kept from"
+            f" {first} on; start all nodes of the run anew, or let this one join earlier"
+        )
 
     def _learn(self, seat: Seat, asked: EvaluationAsked) -> bool:
         """Take in what the trainer did since it asked last; return whether that is news for the leader."""
@@ -290,7 +308,7 @@ class Closure:
         """Let the trainer begin its sum at zero, in another attempt if there is one."""
         self._sum += 1
         self.sums = None
-        if seat.added:
+        if seat.added or seat.adding:
             self.counts.total["sum begun anew"] += task is None
         seat.added = seat.adding = seat.granted = seat.decided = 0
         seat.held.clear()
@@ -369,6 +387,7 @@ class Closure:
     def unlink(self, peer: Origin) -> None:
         """Forget what a peer has."""
         self._held_by.pop(peer, None)
+        self._owed.pop(peer, None)
         if self.download is not None and self.download.source == peer:
             self.download = None
 
@@ -392,7 +411,7 @@ class Closure:
             case EvaluationResult():
                 self._hear_result(sender, message, now)
             case EvaluationFetch():
-                self._serve(sender, message)
+                self._hear_fetch(sender, message)
             case _:
                 raise AssertionError(message)
 
@@ -409,11 +428,28 @@ class Closure:
         ours = (sums.task.evaluation, sums.task.attempt, *sums.table.key)
         return ours == (place.evaluation, place.attempt, place.table, place.leader)
 
-    def _serve(self, peer: Origin, request: EvaluationFetch) -> None:
-        """Give a peer numbers that it asks for, if they are here."""
+    def _hear_fetch(self, sender: Origin, request: EvaluationFetch) -> None:
+        """Give a peer what it asks for, as soon as its link has room: requests are small, answers are not."""
         begin, end = request.offset, request.offset + request.count
         if end > self._count:
             raise refusal(f"numbers {begin} to {end} of {self._count} are asked for")
+        owed = self._owed.setdefault(sender, deque())
+        if len(owed) < OWED_MAX and request not in owed:
+            owed.append(request)
+        if (peer := self._cluster.peers.get(sender)) is not None:
+            self.drained(peer)
+
+    def drained(self, peer: Peer) -> None:
+        """Go on giving a peer what it has asked for, while its link has room."""
+        owed = self._owed.get(peer.origin)
+        while owed and peer.credit > 0:
+            self._serve(peer.origin, owed.popleft())
+        if not owed:
+            self._owed.pop(peer.origin, None)
+
+    def _serve(self, peer: Origin, request: EvaluationFetch) -> None:
+        """Give a peer numbers that it asks for, if they are here."""
+        begin, end = request.offset, request.offset + request.count
         kind = Kind(request.kind)
         place = Numbers(
             kind, request.evaluation, request.attempt, request.table, request.leader, request.offset
@@ -425,7 +461,11 @@ class Closure:
             if kind is Kind.RESULT and not begin and (meta := self.results.announce(request.evaluation)):
                 self._send_to_peer(peer, meta)
             self._give(peer, place, result.sums[begin:end])
-        elif kind is not Kind.RESULT and self.sums is not None and self._fits(place, self.sums):
+        elif kind is Kind.RESULT:
+            newest = self.results.announce(self.results.last)
+            if newest is not None and not begin:
+                self._send_to_peer(peer, newest)  # it may think that the result is still here
+        elif self.sums is not None and self._fits(place, self.sums):
             self.sums.serve(peer, request, self._give)
 
     def _send_to_peer(self, member: Origin, message: Message) -> None:
@@ -493,7 +533,7 @@ class Closure:
         """Deal an attempt. What another leader has begun waits for the reports of all."""
         wait_s = self._cluster.timing.status_s if inherited else 0.0
         self.dealer = Dealer(task, deals_from=now + wait_s, backups=self._backups)
-        self._table, self._highest = None, 0
+        self._table, self._highest = None, 0 if self.sums is None else self.sums.table.key[0]
         return self.dealer
 
     @staticmethod
@@ -509,6 +549,7 @@ class Closure:
             self._name(first),
             (ours.digest, ours.portions),
         )
+        dealer.lose(member)  # what it had added was of another sum
         self._out.emit(LogEvent("evaluation", words, None if member == self.me else member.node))
         self._send(member, self._error(task, words), now)
 
@@ -528,6 +569,9 @@ class Closure:
         """Deal what there is, and answer the member that asks and all whose leases have changed."""
         for member in dealer.holders.keys() - self._find_linked(dealer, now):
             dealer.lose(member)
+        if not dealer.holders:  # those that ask next may begin the run anew, at an earlier evaluation
+            self.dealer = None
+            return
         if self._end_if_hopeless(dealer, now):
             return
         before = {member: tuple(holder.leases) for member, holder in dealer.holders.items()}
@@ -544,7 +588,7 @@ class Closure:
             if member == asking or tuple(holder.leases) != before[member]:
                 self._send(member, self._lease(dealer.task, holder, ahead=dealer.plenty), now)
         if self.dealer is dealer and dealer.is_complete():
-            self._make_table(dealer, now)
+            self._make_table(dealer, now, asking=asking)
 
     def _find_linked(self, dealer: Dealer, now: float) -> set[Origin]:
         """Return the members of which each is linked with all others: sums go from each to each. One that is
@@ -643,14 +687,18 @@ class Closure:
             )
         )
 
-    def _make_table(self, dealer: Dealer, now: float) -> None:
-        """Name the members whose sums have all portions, and have them add up."""
+    def _make_table(self, dealer: Dealer, now: float, *, asking: Origin | None) -> None:
+        """Name the members whose sums have all portions, and have them add up. Who asks gets the table again:
+        what was sent before may have been lost with a link.
+        """
         members = tuple(sorted(dealer.holders))
         sets = tuple(dealer.holders[member].added for member in members)
         table = self._table
         if table is not None and (table.members, table.sets) == (members, sets):
+            if asking in members:
+                self._send(asking, self._pack_table(dealer.task, table), now)
             return
-        self._highest += 1
+        self._highest = min(self._highest + 1, TABLES_MAX)
         exponents = pack_exponents(dealer.exponents)
         self._table = table = Table((self._highest, self.me.node), members, sets, exponents)
         message = self._pack_table(dealer.task, table)
@@ -692,7 +740,7 @@ class Closure:
         leases = parse_leases(lease.leases, seat.task.portions)
         if lease.attempt > seat.task.attempt:
             self._begin_sum(seat, replace(seat.task, attempt=lease.attempt, limits=limits))
-        elif seat.added & ~granted:
+        elif (seat.added | seat.adding) & ~granted:
             self._begin_sum(seat)
             seat.leases = leases
             self._report(seat, now)
@@ -702,6 +750,7 @@ class Closure:
         self._answer(now)
 
     def _hear_table(self, sender: Origin, message: EvaluationTable, now: float) -> None:
+        self._overtake(message, now)
         seat = self.seat
         if seat is None or seat.done:
             return
@@ -713,8 +762,14 @@ class Closure:
         members = tuple(Origin(*row) for row in rows)
         table = Table((message.number, message.leader), members, sets, exponents)
         self._highest = max(self._highest, message.number)
-        if self.me not in table.members or (self.sums is not None and table.key <= self.sums.table.key):
+        if self.me not in table.members:
             return
+        if self.sums is not None and table.key <= self.sums.table.key:
+            if table.key < self.sums.table.key and sender == self.leader != self.me:
+                self._send_to_peer(sender, self._pack_table(task, self.sums.table))
+            return
+        if seat.adding:
+            return  # the trainer's sum may hold it by now; the report of that brings the table again
         if sets[table.members.index(self.me)] != seat.added:
             if sender != self.me:
                 self._report(seat, now)
@@ -725,6 +780,20 @@ class Closure:
             if member not in (self.me, sender):
                 self._send_to_peer(member, message)
         self._ask_for_sums(now)
+
+    def _overtake(self, message: EvaluationTable, now: float) -> None:
+        """Make the table of this leader anew, above one that a leader before it has made and members keep. As
+        two that lead at once would overtake each other, once in a failure timeout.
+        """
+        dealer, table = self.dealer, self._table
+        if dealer is None or table is None or (message.number, message.leader) <= table.key:
+            return
+        if (message.evaluation, message.attempt) != (dealer.task.evaluation, dealer.task.attempt):
+            return
+        self._highest = max(self._highest, message.number)
+        if now - self._overtook_at >= self._cluster.timing.failure_timeout_s:
+            self._overtook_at, self._table = now, None
+            self._deal(dealer, now)
 
     def _ask_for_sums(self, now: float, *, again: bool = False) -> None:
         """Ask for what is next of the sums; note it if they are whole."""
@@ -807,10 +876,21 @@ class Closure:
         usable = [each for each in others if self._is_usable(each, now)]
         if not usable:
             return False
-        source = usable[self.me.node % len(usable)]  # members that come at once ask different ones
+        turn = self.me.node + self._tries  # members that come at once ask different ones
+        source = usable[turn % len(usable)]
         self.sums = None
         self.download = Download(number, source, Pull(0, self._count), moved_at=now)
         self._ask_for_result(self.download)
+        return True
+
+    def _look_for_result(self, seat: Seat, now: float) -> bool:
+        """Fetch the result if a peer has it, or end the evaluation if all have dropped it."""
+        if self._begin_download(seat, now):
+            return True
+        number, held = seat.task.evaluation, self._held_by.values()
+        if any(first <= number <= last for first, last in held) or all(last < number for _, last in held):
+            return False
+        self._end_as_over(seat)
         return True
 
     def _ask_for_result(self, download: Download) -> None:
@@ -850,12 +930,16 @@ class Closure:
         """Follow who leads, deal anew what members had that are gone, and ask again for what is missing."""
         seat, status_s = self.seat, self._cluster.timing.status_s
         if seat is not None and not seat.done and not seat.error:
-            if self.download is not None and now - self.download.moved_at > 2 * status_s:
-                self.download = None
-                self._begin_download(seat, now)
-            elif self.sums is not None and now - self._progress[1] > status_s:
+            if self.download is not None:
+                if now - self.download.moved_at > 2 * status_s:
+                    self.download = None
+                    self._tries += 1  # another peer may give it
+                    self._look_for_result(seat, now)
+            elif self.sums is None:
+                self._look_for_result(seat, now)
+            elif now - self._progress[1] > status_s:
                 self._progress = (self._progress[0], now)
-                if not self._begin_download(seat, now):
+                if not self._look_for_result(seat, now):
                     self._ask_for_sums(now, again=True)
             if self._find_leader(now) != self.leader or now - self._reported_at >= status_s:
                 self._report(seat, now)

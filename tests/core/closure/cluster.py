@@ -21,7 +21,8 @@ class ClosureCluster(Cluster):
         self.reference = Reference((4000, 1000), portions)
         self.memories: dict[int, ClosureMemory] = {}
         self.trainers: dict[int, Evaluator] = {}
-        self.answers: dict[int, EvaluationAnswered] = {}  # that trainers have not acted on
+        self.answers: dict[int, EvaluationAnswered] = {}  # that trainers follow, and have not gone on from
+        self.portions: dict[int, int | None] = {}  # to compute
         self.asked: deque[tuple[int, EvaluationAsked]] = deque()
         self.speeds = [1.0] * size
         super().__init__(size, two_nodes=two_nodes, mode="closure")
@@ -48,6 +49,8 @@ class ClosureCluster(Cluster):
     def evaluation_answered(self, number: int, answer: EvaluationAnswered) -> None:
         assert number not in self.answers, "answered twice"
         self.answers[number] = answer
+        if number in self.trainers:  # it adds at once, and says so with its next request
+            self.portions[number] = self.trainers[number].follow(answer)
 
     def attach(self, *nodes: int) -> None:
         for number in nodes or range(len(self.replicas)):
@@ -71,7 +74,7 @@ class ClosureCluster(Cluster):
 
     def step(self, number: int) -> None:
         trainer, answer = self.trainers[number], self.answers.pop(number)
-        portion = trainer.follow(answer)
+        portion = self.portions.pop(number)
         asked = trainer.begin() if answer.done or answer.error else trainer.compute(answer, portion)
         self.give(number, asked)
 

@@ -7,8 +7,10 @@ from random import Random
 
 import pytest
 
-from p2psgd.core.closure import sums
-from p2psgd.core.events import TrainerChanged
+from p2psgd.core.closure import closure, sums
+from p2psgd.core.events import FrameReceived, TrainerChanged
+from p2psgd.wire.evaluation import pack_exponents, pack_portions, pack_table
+from p2psgd.wire.messages import EvaluationFetch, EvaluationLease, EvaluationTable
 from tests.core.closure.cluster import ClosureCluster
 
 Make = Callable[..., ClosureCluster]
@@ -18,8 +20,8 @@ Make = Callable[..., ClosureCluster]
 def make() -> Iterator[Make]:
     made: list[ClosureCluster] = []
 
-    def build(size: int, *, portions: int = 12) -> ClosureCluster:
-        cluster = ClosureCluster(size, portions=portions)
+    def build(size: int, *, portions: int = 12, two_nodes: str = "stall") -> ClosureCluster:
+        cluster = ClosureCluster(size, portions=portions, two_nodes=two_nodes)
         made.append(cluster)
         if size > 1:
             cluster.found()
@@ -159,3 +161,208 @@ def test_a_portion_that_nobody_can_compute_ends_the_evaluation_everywhere(make: 
         assert "OSError: no such file" in trainer.errors[0]
         trainer.fails = {}
     cluster.evaluate(2, chance)
+
+
+def adding(cluster: ClosureCluster, number: int) -> int:
+    """Go on until this trainer has added a portion to others, has not yet said so."""
+    for _ in range(400):
+        for other in list(cluster.answers):
+            seat = cluster.closure(number).seat
+            if number in cluster.answers and seat is not None and seat.added and seat.adding:
+                return seat.adding
+            cluster.step(other)
+        cluster.settle()
+    raise AssertionError("no such moment")
+
+
+@pytest.mark.parametrize("lease_first", [True, False])
+def test_no_table_is_believed_while_the_trainer_may_have_added_more(make: Make, lease_first: bool) -> None:
+    """Another leader gave the portion to another member: it would be in two sums."""
+    cluster = make(3)
+    cluster.attach()
+    cluster.evaluate(1, Random(1))
+    portion = adding(cluster, 1)
+    member, leader = cluster.closure(1), cluster.replica(0).me
+    seat = member.seat
+    assert seat is not None
+    assert member.leader == leader
+    task, added = seat.task, seat.added
+    rows = [(each.node, each.incarnation) for each in (leader, cluster.replica(1).me)]
+    holders, assignment = pack_table(rows, (task.all & ~added, added), task.portions)
+    table = EvaluationTable(
+        evaluation=task.evaluation,
+        attempt=task.attempt,
+        number=1,
+        leader=leader.node,
+        holders=holders,
+        assignment=assignment,
+        exponents=pack_exponents(task.limits),
+    )
+    lease = EvaluationLease(
+        evaluation=task.evaluation,
+        attempt=task.attempt,
+        limits=pack_exponents(task.limits),
+        granted=pack_portions(added, task.portions),
+        decided=pack_portions(added | portion, task.portions),
+        leases=b"",
+        ahead=False,
+        error="",
+    )
+    for message in (lease, table) if lease_first else (table,):
+        cluster.give(1, FrameReceived(leader, message))
+        assert member.sums is None
+    cluster.evaluate(4, Random(1))
+
+
+def test_a_trainer_that_does_not_say_what_it_has_added_begins_anew(make: Make) -> None:
+    """One whose last call was broken off, or another program, which would let the daemon hold too much."""
+    cluster = make(1)
+    cluster.attach()
+    for turn in range(80):
+        if 0 in cluster.answers:
+            cluster.trainers[0]._added = () if turn < 40 else cluster.trainers[0]._added
+            cluster.step(0)
+        else:
+            cluster.tick(0.5)
+    cluster.evaluate(2, Random(1))
+    assert cluster.closure(0).counts.total["sum begun anew"] > 0
+
+
+@pytest.mark.parametrize("number", [1, 2**64 - 1])
+def test_a_table_of_any_number_stops_no_leader(make: Make, number: int) -> None:
+    cluster = make(2, two_nodes="lower-id")
+    cluster.attach()
+    seat, liar = cluster.closure(0).seat, cluster.replica(1).me
+    assert seat is not None
+    holders, assignment = pack_table([(liar.node, liar.incarnation)], (seat.task.all,), seat.task.portions)
+    table = EvaluationTable(
+        evaluation=1,
+        attempt=0,
+        number=number,
+        leader=liar.node,
+        holders=holders,
+        assignment=assignment,
+        exponents=pack_exponents(seat.task.limits),
+    )
+    cluster.give(0, FrameReceived(liar, table))
+    cluster.evaluate(3, Random(1))
+
+
+def test_a_table_that_is_lost_with_a_link_comes_again(make: Make) -> None:
+    for seed in range(12):
+        cluster, chance = make(2, two_nodes="lower-id"), Random(seed)
+        cluster.attach()
+        for _ in range(30):
+            for _ in range(chance.randint(0, 12)):
+                cluster.turn(chance)
+            cluster.cut(0, 1)
+            cluster.link(0, 1)
+        done = max(trainer.evaluations for trainer in cluster.trainers.values())
+        cluster.evaluate(done + 2, chance, turns=1500)
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_leader_overtakes_the_tables_of_the_one_before(make: Make, knows: bool) -> None:
+    """That one had made several, and members that are given nothing more keep the last of them."""
+    cluster = make(4)
+    cluster.attach()
+    cluster.evaluate(1, Random(1))
+    for number in (2, 3):  # they have nothing in their sums when the leader dies
+        while (seat := cluster.closure(number).seat) is None or seat.task.evaluation < 2:
+            cluster.step(number)
+            cluster.settle()
+    before = closure.Closure._make_table
+    with pytest.MonkeyPatch.context() as patch:
+
+        def high(self: closure.Closure, *given: object, **named: object) -> None:
+            if self is cluster.closure(0):
+                self._highest = max(self._highest, 7)
+            before(self, *given, **named)  # type: ignore[arg-type]
+
+        patch.setattr(closure.Closure, "_make_table", high)
+        for _ in range(600):
+            held = [cluster.closure(number).sums for number in (2, 3)]
+            if all(each is not None and each.table.key[0] > 7 for each in held):
+                break
+            for number in (0, 1):
+                if number in cluster.answers:
+                    cluster.step(number)
+            for direction in list(cluster.queues):
+                cluster.deliver(*direction)
+        else:
+            raise AssertionError("no such moment")
+        if not knows:
+            cluster.closure(1).sums = None
+        cluster.kill(0)
+    cluster.speeds = [0.0, 1.0, 0.0, 0.0]
+    cluster.evaluate(3, Random(1), 1)
+
+
+def test_a_member_that_is_behind_all_logs_gets_an_error(make: Make) -> None:
+    """It had asked before the others went on without it."""
+    cluster = make(3)
+    for number in range(3):
+        cluster.closure(number).results.bytes_max = 1
+    cluster.attach()
+    cluster.evaluate(1, Random(1))
+    while (seat := cluster.closure(1).seat) is None or seat.task.evaluation < 2:
+        cluster.step(1)
+        cluster.settle()
+    cluster.speeds[1] = 0.0
+    for other in (0, 2):
+        cluster.cut(1, other)
+    cluster.evaluate(5, Random(1), 0, 2)
+    cluster.speeds[1] = 1.0
+    for other in (0, 2):
+        cluster.link(1, other)
+    for _ in range(200):
+        cluster.turn(Random(1))
+        if cluster.trainers[1].errors:
+            break
+        cluster.tick(0.1)
+    assert "is over, and no linked node holds it any more" in cluster.trainers[1].errors[0]
+
+
+def test_a_member_that_asks_with_another_point_takes_its_sum_with_it(make: Make) -> None:
+    cluster = make(3)
+    cluster.attach()
+    cluster.evaluate(1, Random(1))
+    adding(cluster, 1)
+    cluster.trainers[1].digest = 77
+    cluster.step(1)
+    cluster.evaluate(4, Random(1), 0, 2)
+    assert "000000000000004d" in cluster.trainers[1].errors[0]
+
+
+def test_a_peer_that_asks_without_an_end_is_given_what_its_link_takes(make: Make) -> None:
+    cluster = make(2, two_nodes="lower-id")
+    cluster.attach()
+    cluster.evaluate(1, Random(1))
+    cluster.settle()
+    cluster.stuck.add((0, 1))
+    asker, before = cluster.replica(1).me, len(cluster.queues[0, 1])
+    for number in range(2000):
+        request = EvaluationFetch(
+            evaluation=1, attempt=0, kind=2, table=0, leader=0, offset=number, count=3000
+        )
+        cluster.give(0, FrameReceived(asker, request))
+    frames = list(cluster.queues[0, 1])[before:]
+    assert 2**19 <= sum(map(len, frames)) < 2**20 + 2**16
+    cluster.stuck.clear()
+    cluster.evaluate(3, Random(1))
+
+
+def test_a_leader_without_a_trainer_deals_a_run_that_begins_anew(make: Make) -> None:
+    """All that had results were started again, and so have none."""
+    cluster = make(3)
+    cluster.attach(1, 2)
+    cluster.evaluate(3, Random(1))
+    for number in (1, 2):
+        cluster.kill(number)
+    cluster.tick(1.0)
+    for number in (1, 2):
+        cluster.boot(number)
+    cluster.link_all()
+    cluster.tick(20.0)
+    cluster.attach(1, 2)
+    cluster.evaluate(2, Random(1))

@@ -85,20 +85,22 @@ class EvaluatingTrainer:
         """It goes on, once it has computed."""
         evaluator = self._evaluator
         assert evaluator is not None
-        step_s = self._work.step_s[self._daemon.place - 1] * self._chance.uniform(0.5, 1.5)
-        delay_s = step_s if answer.compute is not None else 0.001
-        self._world.clock.after(delay_s, self._daemon.when_running, self._go_on, answer, self._serial)
-
-    def _go_on(self, answer: EvaluationAnswered, serial: int) -> None:
-        evaluator = self._evaluator
-        if serial != self._serial or evaluator is None or not self._daemon.alive:
-            return
         self._see(answer)
         try:
-            portion = evaluator.follow(answer)
+            portion = evaluator.follow(answer)  # at once, and it says so only when it has computed the next
         except AssertionError as error:
             words = f"node {self._daemon.me.node}, evaluation {answer.evaluation}: {error}"
             raise Violation("C1", words) from None
+        step_s = self._work.step_s[self._daemon.place - 1] * self._chance.uniform(0.5, 1.5)
+        delay_s = step_s if answer.compute is not None else 0.001
+        self._world.clock.after(
+            delay_s, self._daemon.when_running, self._go_on, answer, portion, self._serial
+        )
+
+    def _go_on(self, answer: EvaluationAnswered, portion: int | None, serial: int) -> None:
+        evaluator = self._evaluator
+        if serial != self._serial or evaluator is None or not self._daemon.alive:
+            return
         if answer.error:
             raise Violation("C2", answer.error)
         if self._chance.random() < self._crash:
