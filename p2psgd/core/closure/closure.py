@@ -65,6 +65,7 @@ from p2psgd.wire.messages import (
     Message,
 )
 
+PIECE_TIMEOUTS: Final = 3  # failure timeouts for a piece of 1 MiB of a result, before another peer is asked
 KEEPALIVE_S: Final = 1.0  # a trainer that waits so long may look at something else meanwhile
 WORDS_MAX: Final = 250  # of one member's failure
 FAILED_MAX: Final = 3  # members in a sentence
@@ -83,6 +84,8 @@ class Seat:
     held: dict[int, int] = field(default_factory=dict)  # computed and not yet added, by checksum
     computing: int | None = None
     failures: dict[int, str] = field(default_factory=dict)
+    untold: set[int] = field(default_factory=set)  # of these, what the leader has not been sent
+    told_to: tuple[Origin, int] | None = None  # the leader and the attempt of what it has been sent
     granted: Portions = 0  # by the leader's last answer,
     decided: Portions = 0
     leases: tuple[int, ...] = ()
@@ -241,6 +244,7 @@ class Closure:
         seat.computing = None
         if asked.failed:
             seat.failures[asked.computed] = asked.failed[:WORDS_MAX]
+            seat.untold.add(asked.computed)
         else:
             seat.held[asked.computed] = asked.checksum
             exponents = np.frombuffer(asked.exponents, "<i2").astype(np.int16)
@@ -319,13 +323,17 @@ class Closure:
             self._highest = 0
 
     def _report(self, seat: Seat, now: float, *, active: bool = True) -> None:
-        """Tell the leader all of this node's standing."""
+        """Tell the leader all of this node's standing, and of failures those that it does not know."""
         if seat.done or seat.error or self.download is not None:
             return
         self.leader = self._find_leader(now)
         self._reported_at = now
         task = seat.task
-        for portion in (*seat.failures, None) if seat.failures else (None,):
+        if seat.told_to != (self.leader, task.attempt):
+            seat.told_to = self.leader, task.attempt
+            seat.untold = set(seat.failures)
+        failures, seat.untold = sorted(seat.untold), set()
+        for portion in (*failures, None):
             report = EvaluationReport(
                 evaluation=task.evaluation,
                 attempt=task.attempt,
@@ -747,6 +755,7 @@ class Closure:
             self._answer(now)
             return
         seat.granted, seat.decided, seat.leases, seat.ahead = granted, decided, leases, lease.ahead
+        seat.untold.update(seat.failures.keys() & set(leases))  # the leader has not heard of these failures
         self._answer(now)
 
     def _hear_table(self, sender: Origin, message: EvaluationTable, now: float) -> None:
@@ -928,10 +937,14 @@ class Closure:
 
     def tick(self, now: float) -> None:
         """Follow who leads, deal anew what members had that are gone, and ask again for what is missing."""
-        seat, status_s = self.seat, self._cluster.timing.status_s
+        seat, timing = self.seat, self._cluster.timing
+        status_s = timing.status_s
         if seat is not None and not seat.done and not seat.error:
             if self.download is not None:
-                if now - self.download.moved_at > 2 * status_s:
+                stuck_s = now - self.download.moved_at
+                if stuck_s > PIECE_TIMEOUTS * timing.failure_timeout_s or (
+                    stuck_s > 2 * status_s and not self._is_usable(self.download.source, now)
+                ):
                     self.download = None
                     self._tries += 1  # another peer may give it
                     self._look_for_result(seat, now)

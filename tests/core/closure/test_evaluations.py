@@ -8,9 +8,11 @@ from random import Random
 import pytest
 
 from p2psgd.core.closure import closure, sums
+from p2psgd.core.closure.closure import Closure
 from p2psgd.core.events import FrameReceived, TrainerChanged
+from p2psgd.core.frontier import Origin
 from p2psgd.wire.evaluation import pack_exponents, pack_portions, pack_table
-from p2psgd.wire.messages import EvaluationFetch, EvaluationLease, EvaluationTable
+from p2psgd.wire.messages import EvaluationFetch, EvaluationLease, EvaluationReport, EvaluationTable
 from tests.core.closure.cluster import ClosureCluster
 
 Make = Callable[..., ClosureCluster]
@@ -161,6 +163,29 @@ def test_a_portion_that_nobody_can_compute_ends_the_evaluation_everywhere(make: 
         assert "OSError: no such file" in trainer.errors[0]
         trainer.fails = {}
     cluster.evaluate(2, chance)
+
+
+def test_a_failure_is_not_reported_again_with_each_further_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without its data has one for each portion. Again only for a lease that was under way."""
+    reported: list[tuple[Origin, int]] = []
+    hear = Closure._hear_report
+
+    def note(self: Closure, member: Origin, report: EvaluationReport, now: float) -> None:
+        if report.failed and member != self.me:
+            reported.append((self.me, report.failed))
+        hear(self, member, report, now)
+
+    monkeypatch.setattr(Closure, "_hear_report", note)
+    cluster, chance = make(3, portions=40), Random(1)
+    last = max(range(3), key=lambda number: cluster.closure(number).me.node)
+    cluster.attach()
+    cluster.trainers[last].fails = dict.fromkeys(range(40), "OSError: no such file")
+    cluster.evaluate(1, chance)
+    failures = len(set(reported))
+    assert failures > 10
+    assert len(reported) <= 4 * failures  # of some 20; all with each of them would be 10 times as many
 
 
 def adding(cluster: ClosureCluster, number: int) -> int:
