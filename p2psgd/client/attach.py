@@ -113,6 +113,11 @@ def attach(
     except UsageError as error:
         raise TrainerError(str(error)) from None
     by_itself = wants_alone(alone, control)
+    if by_itself and mode == "ring":
+        raise TrainerError(
+            "a ring needs two nodes, and a script that trains alone is one: leave mode='ring' out here, or"
+            " start the script on two nodes of this machine, p2psgd local -n 2 --trainer COMMAND"
+        )
     run, coordinates = None, None
     if initial is None and shards is not None:
         raise TrainerError(

@@ -9,8 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import p2psgd
 from p2psgd.base.errors import TrainerError
 from p2psgd.client import alone
 from tests import DEADLINE_S
@@ -143,3 +145,9 @@ def test_what_cannot_be_both_is_refused(
 ) -> None:
     with pytest.raises(TrainerError, match=words):
         alone.wants_alone(alone_, control, environment)
+
+
+def test_a_ring_of_one_is_refused_at_once() -> None:
+    """It would wait for a second node for ever."""
+    with pytest.raises(TrainerError, match="a ring needs two nodes, and a script that trains alone is one"):
+        p2psgd.attach(np.zeros(6, np.float32), mode="ring", payload="dense", alone=True)
