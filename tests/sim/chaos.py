@@ -75,6 +75,8 @@ class Chaos:
         self._ambushes: list[CrashInSnapshot] = []
         self._begin_ambushes: list[BeginAmbush] = []
         self._publish_ambushes: list[PublishAmbush] = []
+        # Of ambushes that have sprung and have yet to strike: the lines that are cut until then.
+        self._sprung: dict[CrashInSnapshot | BeginAmbush | PublishAmbush, list[Line]] = {}
         self._hidden: dict[PublishAmbush, list[Line]] = {}  # between a witness and all others
         for fault in faults:
             match fault:
@@ -179,9 +181,12 @@ class Chaos:
         for fault in [each for each in self._ambushes if each.node in (donor, joiner)]:
             self._ambushes.remove(fault)
             self._world.see("crash of the donor" if fault.node == donor else "crash of the joiner")
-            self._world.clock.after(fault.delay_s, self._spring, fault)
+            self._sprung[fault] = []
+            self._world.clock.after(fault.delay_s, self._strike, fault)
 
-    def _spring(self, fault: CrashInSnapshot) -> None:
+    def _strike(self, fault: CrashInSnapshot) -> None:
+        if self._sprung.pop(fault, None) is None:
+            return  # all is healed meanwhile, as below
         self._world.trace("FAULT", fault)
         self._kill(fault.node, fault.back_after_s)
 
@@ -189,9 +194,12 @@ class Chaos:
         """Here too."""
         for fault in self._begin_ambushes[:1]:
             self._begin_ambushes.remove(fault)
-            self._world.clock.after(fault.delay_s, self._spring_begin, fault, head)
+            self._sprung[fault] = []
+            self._world.clock.after(fault.delay_s, self._strike_begin, fault, head)
 
-    def _spring_begin(self, fault: BeginAmbush, head: Daemon) -> None:
+    def _strike_begin(self, fault: BeginAmbush, head: Daemon) -> None:
+        if self._sprung.pop(fault, None) is None:
+            return
         self._world.trace("FAULT", fault)
         if self._world.daemons.get(head.place) is not head:
             return
@@ -222,11 +230,14 @@ class Chaos:
             hidden += [lines[fault.witness, place] for place in sorted(others)]
             for line in (*silent, *hidden):
                 line.cut()
-            self._hidden[fault] = hidden
-            self._world.clock.after(PUBLISHED_S, self._spring_publish, fault, owner, silent)
+            self._sprung[fault], self._hidden[fault] = silent, hidden
+            self._world.clock.after(PUBLISHED_S, self._strike_publish, fault, owner)
             self._world.clock.after(PUBLISHED_S + fault.hidden_s, self._reveal, fault)
 
-    def _spring_publish(self, fault: PublishAmbush, owner: Daemon, silent: list[Line]) -> None:
+    def _strike_publish(self, fault: PublishAmbush, owner: Daemon) -> None:
+        silent = self._sprung.pop(fault, None)
+        if silent is None:
+            return
         self._world.trace("FAULT", fault)
         if self._world.daemons.get(owner.place) is owner:
             sequence = owner.replica.sequence
@@ -248,7 +259,11 @@ class Chaos:
                 line.mend()
 
     def calm(self) -> None:
-        """No more of what waits for its moment."""
+        """No more of what waits for its moment, nor of what was about to strike: who is alive stays so."""
+        for lines in self._sprung.values():
+            for line in lines:
+                line.mend()
+        self._sprung.clear()
         self._publish_ambushes.clear()
         for fault in [*self._hidden]:
             self._reveal(fault)
