@@ -48,6 +48,7 @@ def test_in_more_seeds_none_does_and_what_must_occur_does() -> None:
 
 FOUND = {
     16: "a judge that did not excuse floors which came with a snapshot",
+    21: "a judge that counted a contribution as one to the next round, when it ended its own at once",
     485: "in a net of fewer weights than members an owner of none never ended a round",
     739: "an owner published until its log was many times its size, and nobody took its snapshot",
     557: "a node that was alone when it began to stop did not wait for a member that came",

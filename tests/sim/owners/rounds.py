@@ -125,7 +125,7 @@ class RoundRules:
             if len(members) < self._world.scenario.nodes:
                 raise Violation("O7", f"{label(daemon.me)} gives to round 1, and not all nodes are members")
             self._reference = Reference(daemon.replica.spec, self._initial, members)
-        self._reference.give(daemon.me, owners.round + 1, event.updates)
+        self._reference.give(daemon.me, owners._given, event.updates)  # which may have ended that round
 
     def _check_opened(self, daemon: Daemon, owners: Owners) -> None:
         self._since.pop(daemon.me, None)
