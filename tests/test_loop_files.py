@@ -72,7 +72,8 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 
 def test_neither_ticks_nor_statuses_open_a_file(watched: Watched) -> None:
     before = watched.opened.read_text()
-    assert "hosts.txt" in before  # so opening is seen
+    assert "import 'p2psgd." in before  # so both are seen
+    assert "open '" in before
     watched.is_asked()
     assert watched.opened.read_text()[len(before) :].splitlines() == []
 

@@ -15,7 +15,7 @@ from p2psgd.core.events import RemovalRequested, ScrubRequested
 from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.ipc.listener import SOCKET_NAME
-from p2psgd.ipc.part import part_of
+from p2psgd.ipc.part import Part, part_of
 from p2psgd.ipc.run_proposal import RunProposal
 from p2psgd.ipc.server import ControlServer
 from p2psgd.ipc.trainer_memory import Given
@@ -90,7 +90,7 @@ class NodeControl:
 
     def define_run(self, proposal: RunProposal, coordinates: NDArray[np.int32]) -> None:
         fields = (proposal.tensors, proposal.quantum_log2, proposal.mode, proposal.label)
-        self._check_part(proposal.label)
+        _check_part(self._node.options.part, proposal.label)
         spec = RunSpec(*fields, hash_coordinates(coordinates), proposal.two_nodes, proposal.shards)
         if self._node.run is not None:
             known = self._node.run.replica.spec
@@ -110,16 +110,6 @@ class NodeControl:
         except P2psgdError as error:
             raise TrainerError(str(error)) from None
         self.trainer.came()
-
-    def _check_part(self, label: str) -> None:
-        """Raise TrainerError if the trainer holds another part of its model than this node is for."""
-        ours, theirs = self._node.options.part, part_of(label)
-        if ours is not None and theirs != ours:
-            its = "a whole model" if theirs is None else f"part {theirs}"
-            raise TrainerError(
-                f"this daemon is of part {ours}, and its trainer holds {its}: start one rank of the group for"
-                " each part, such as by torchrun --nproc-per-node, and let each find its own daemon"
-            )
 
     def run(self) -> RunProposal | None:
         if self._node.run is None:
@@ -263,6 +253,17 @@ class NodeControl:
             insecure_plaintext=node.options.insecure_plaintext,
         )
         return collect_status(node.identity, vitals, None if run is None else run.mesh)
+
+
+def _check_part(ours: Part | None, label: str) -> None:
+    """Raise TrainerError if the trainer holds another part of its model than this node is for."""
+    theirs = part_of(label)
+    if ours is not None and theirs != ours:
+        its = "a whole model" if theirs is None else f"part {theirs}"
+        raise TrainerError(
+            f"this daemon is of part {ours}, and its trainer holds {its}: start one rank of the group for"
+            " each part, such as by torchrun --nproc-per-node, and let each find its own daemon"
+        )
 
 
 def _another_run(known: RunSpec, spec: RunSpec, state: Path) -> str:

@@ -36,7 +36,7 @@ def test_a_trainer_of_another_run_is_told_both_and_their_modes_if_they_differ(
         proposal.two_nodes,
     )
     replica = SimpleNamespace(spec=spec)
-    options = SimpleNamespace(state=Path("/srv/my node"))
+    options = SimpleNamespace(state=Path("/srv/my node"), part=None)
     node = SimpleNamespace(_node=SimpleNamespace(run=SimpleNamespace(replica=replica), options=options))
     words = [
         f"this node takes part in run {spec.fingerprint.hex()[:16]} ({known}), this trainer is for run ",
