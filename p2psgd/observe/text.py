@@ -2,6 +2,8 @@
 
 Pure functions of the model (status.py); the caller asks again and draws again. `p2psgd status`, `top` and the
 page show the same lines. What peers wrote is escaped where it leaves this file.
+
+More than 700 lines, since all words about a node stand in one place, in the order in which they are shown.
 """
 
 from __future__ import annotations

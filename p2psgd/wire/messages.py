@@ -1,4 +1,7 @@
-"""Control messages of the protocol: their fields, tables and maps, and the addresses in them."""
+"""Control messages of the protocol: their fields, tables and maps, and the addresses in them.
+
+More than 700 lines, since it is one list: each message is a class with its limits, as SPEC.md has them.
+"""
 
 from __future__ import annotations
 

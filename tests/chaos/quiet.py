@@ -78,8 +78,8 @@ def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None])
 
 
 def _frontier(status: Mapping[str, Any]) -> Frontier:
-    """What a node has applied, and what it has given that does not count yet. Trainers rest: what a node
-    has for a range that has moved waits for the next round, if there are rounds.
+    """What a node has applied, and how many of its contributions no update covers. In rounds these are left
+    out: the trainers rest, and contributions for a range that has moved wait for the next round.
     """
     frontier = frontier_of(read_status(status))
     return replace(frontier, uncovered=0) if parse_mode(status["run"]["mode"]).rounds else frontier
