@@ -1,18 +1,24 @@
 """A small LAN in network namespaces: hosts with an address each, joined by a bridge, every cable shaped to a
 rate. A cable can be cut or made slow, and the way from one host to another closed.
 
-Needs root and iproute2. Everything lives in namespaces of its own names and goes when the context ends.
+Needs root and iproute2. Everything lives in namespaces of its own names and goes when the context ends, but
+for the kernel's limit of neighbours, which many hosts raise.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 # The bridge's own address: a packet that is sent there for another host's IP address goes no further.
 NOWHERE = "02:70:32:70:00:01"
+
+# All namespaces share one table of neighbours, whose limit is usually 1,024. The kernel drops what is beyond:
+# most connections between 64 hosts were never answered.
+NEIGHBOURS_MAX = Path("/proc/sys/net/ipv4/neigh/default/gc_thresh3")
 
 
 def command(*arguments: str) -> None:
@@ -108,6 +114,9 @@ class Lan:
                 command(*tc, "filter", "add", *eth0, "parent", "1:", "protocol", "ip", *match)
 
     def _build(self) -> None:
+        neighbours = 2 * len(self.hosts) ** 2
+        if int(NEIGHBOURS_MAX.read_text(encoding="ascii")) < neighbours:
+            NEIGHBOURS_MAX.write_text(f"{neighbours}", encoding="ascii")
         for namespace in (self._bridge, *self.hosts):
             command("ip", "netns", "add", namespace)
         no_router = "echo 0 > /proc/sys/net/ipv4/ip_forward"

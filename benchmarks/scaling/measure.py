@@ -29,6 +29,7 @@ WAYS: Final = {
 }
 BURST_KB_MIN, BURST_KB_MAX = 16, 256  # see benchmarks/ring/hosts.py
 SETTLING_S: Final = 5.0
+LAST_BYTES: Final = 400  # of the notes of a trainer, several lines
 START_S: Final = 900.0  # up to 128 interpreters start at once, on few processors that may be busy
 
 
@@ -128,15 +129,21 @@ def _summary(
 def _together(all_machines: Sequence[Machine]) -> bool:
     """Each has a step with news of every other before it."""
     peers = len(all_machines) - 1
-    lines = [_lines(machine.notes_path)[-1:] for machine in all_machines]
+    lines = [_lines(machine.notes_path, last_bytes=LAST_BYTES)[-1:] for machine in all_machines]
     ended = [machine.name for machine in all_machines if machine.daemon.process.poll() is not None]
     assert not ended, f"{', '.join(ended)} ended"
     return all(each and each[0].peers == peers for each in lines)
 
 
-def _lines(path: Path) -> list[Line]:
-    text = path.read_text(encoding="ascii") if path.exists() else ""
-    found = [line.split() for line in text.split("\n")[:-1]]
+def _lines(path: Path, *, last_bytes: int | None = None) -> list[Line]:
+    """All whole lines, or those in the last so many bytes."""
+    if not path.exists():
+        return []
+    begin = 0 if last_bytes is None else max(0, path.stat().st_size - last_bytes)
+    with open(path, encoding="ascii") as notes:
+        notes.seek(begin)
+        lines = notes.read().split("\n")[:-1]
+    found = [line.split() for line in lines[1 if begin else 0 :]]
     return [Line(float(each[0]), *map(int, each[1:4]), *map(float, each[4:7])) for each in found]
 
 
