@@ -157,19 +157,29 @@ class Ranks:
 
     def __init__(self, own: str, node_log: NodeLog) -> None:
         self._own, self._node_log = own, node_log
-        self._alarms: dict[int, str] = {}  # the alarm for each linked node that has the same rank
+        self._same: dict[int, str] = {}  # names of the linked nodes that have the same rank
+        self._alarm = ""  # names the first of them: with a wrong list there may be hundreds
 
     def link_opened(self, node: int, name: str, rank: str) -> None:
         """Raise an alarm if that node has this one's rank."""
-        if not rank or rank != self._own:
-            return
-        self._alarms[node] = message = (
-            f"{name} has rank {rank}, and so has this node: both train on the same samples;"
-            " give all nodes their list of peers in the same order, or each its own --rank"
-        )
-        self._node_log.alarm(message, node)
+        if rank and rank == self._own:
+            self._same[node] = name
+            if not self._alarm:
+                self._raise_alarm()
 
     def link_closed(self, node: int) -> None:
         """Clear the alarm about a node."""
-        if message := self._alarms.pop(node, ""):
-            self._node_log.settle(message)
+        first = next(iter(self._same), None)
+        if self._same.pop(node, None) is not None and node == first:
+            self._node_log.settle(self._alarm)
+            self._alarm = ""
+            if self._same:
+                self._raise_alarm()
+
+    def _raise_alarm(self) -> None:
+        node, name = next(iter(self._same.items()))
+        self._alarm = (
+            f"{name} has rank {self._own}, and so has this node: both train on the same samples;"
+            " give all nodes their list of peers in the same order, or each its own --rank"
+        )
+        self._node_log.alarm(self._alarm, node)
