@@ -312,6 +312,8 @@ class Convergence:
                 (ours, theirs) = ([row[:3] for row in side] for side in only)
                 return f"{label(first.me)} has applied {ours} where {label(daemon.me)} has {theirs}"
         account = self._world.inspector.account
+        if account is not None and len(core) > 1 and not first.view.number:
+            return f"{label(first.me)} has no view yet"  # and alone owns all weights
         waits = (None if account is None else account.pending(daemon) for daemon in core)
         return next(filter(None, waits), None)
 

@@ -52,6 +52,7 @@ FOUND = {
     485: "in a net of fewer weights than members an owner of none never ended a round",
     739: "an owner published until its log was many times its size, and nobody took its snapshot",
     557: "a node that was alone when it began to stop did not wait for a member that came",
+    2697: "a judge that took two nodes for one run that had not met yet",
     1236: "an ambush that sprang before all was healed and killed an owner after that",
 }
 
