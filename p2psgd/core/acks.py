@@ -9,7 +9,7 @@ An incarnation's own reports only grow; a new incarnation begins with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,14 +39,36 @@ _NOTHING: Final = _Known()
 
 @dataclass(slots=True)
 class _Report:
-    """The last word of one member on others. As long as it is on the same ones, only `least` and `at` change,
-    and the others need not be gone through, who may be a thousand.
+    """The last word of one member on others. As long as it is on the same ones, only `least`, `at` and a few
+    views change, and the others need not be gone through, who may be a thousand.
     """
 
     at: float
-    vouched: Set[Origin]
+    vouched: dict[int, Origin]  # by node
     least: dict[Origin, int]  # what all of these had applied that are not linked: the highest reported
-    context: tuple[int, int]  # in which it was gone through
+    links: int  # of the time when it was gone through
+    view_max: int  # the latest view that was believed then, if a later one was reported; else 2^64
+
+
+def _add_floors(
+    bridged: tuple[_Floors, ...], old: _Floors, more: _Floors, least: _Floors, live: Container[int]
+) -> tuple[_Floors, ...]:
+    """Return what was bridged, with `least` in the place of `old`, of the same reporter, and with what
+    that had `more`, if the member was one of those that `old` was of. `live`: the ids of those that may grow.
+    """
+    added = tuple(floors for floors in bridged if floors is not old)
+    if more and len(added) < len(bridged):
+        added += (more,)
+    if len(added) <= PAST_FLOORS_MAX:
+        return *added, least
+    past = [floors for floors in added if id(floors) not in live]
+    if len(past) <= PAST_FLOORS_MAX:
+        return *added, least
+    merged: dict[Origin, int] = {}
+    for floors in past:
+        for origin, sequence in floors.items():
+            merged[origin] = max(sequence, merged.get(origin, 0))
+    return merged, *(floors for floors in added if id(floors) in live), least
 
 
 class Acknowledgements:
@@ -68,11 +90,11 @@ class Acknowledgements:
         *,
         linked: Container[Origin] = (),
         view_max: int = 2**64,
-        unchanged: bool = False,
+        changed: Collection[ConfirmedRow] | None = None,
     ) -> None:
         """Take in a STATUS of `peer`. `confirmed`: its reports on others, as far as they are believed; none
         with a later view than `view_max`, or a wrong number would stay. `linked`: the incarnations that
-        report for themselves. `unchanged`: `confirmed` is as it was in its STATUS before.
+        report for themselves. `changed`: those of `confirmed` that are not as they were in its STATUS before.
         """
         known = self._of(peer)
         known.own_view = max(view, known.own_view)
@@ -87,71 +109,84 @@ class Acknowledgements:
                 durable[origin] = row.durable
             if row.least:
                 least[origin] = row.least
-        before, context = self._reports.get(peer), (self._links, view_max)
-        if unchanged and before is not None and before.context == context:
+        before = self._reports.get(peer)
+        if (
+            before is not None
+            and changed is not None
+            and before.links == self._links
+            and before.view_max >= view_max
+            and self._keeps_report(before, changed, least)
+        ):
             before.at = now
             for origin, sequence in least.items():
                 if sequence > before.least.get(origin, 0):
                     before.least[origin] = sequence
+            if changed:
+                self._vouch(peer, changed, before, {}, {}, linked=linked, view_max=view_max)
             return
-        self._reports[peer] = self._go_through(peer, confirmed, least, now, linked=linked, context=context)
-
-    def _go_through(
-        self,
-        peer: Origin,
-        confirmed: Iterable[ConfirmedRow],
-        least: dict[Origin, int],
-        now: float,
-        *,
-        linked: Container[Origin],
-        context: tuple[int, int],
-    ) -> _Report:
-        """Take in what a peer says of each other one; `least` may grow from now on."""
-        before = self._reports.get(peer)
+        report = _Report(now, {}, least, self._links, 2**64)
         old = {} if before is None else before.least
         more = {origin: sequence for origin, sequence in old.items() if sequence > least.get(origin, 0)}
-        bridged: dict[tuple[int, ...], tuple[_Floors, ...]] = {}  # most members have the same
-        vouched = set()
-        for other in confirmed:
-            member = Origin(other.node, other.incarnation)
-            if not other.view or member in (self._me, peer):
+        self._vouch(peer, confirmed, report, old, more, linked=linked, view_max=view_max)
+        if before is not None:
+            del self._reports[peer]
+            self._keep_heard(before, set(before.vouched.values()) - set(report.vouched.values()))
+        if report.vouched:
+            self._reports[peer] = report
+
+    @staticmethod
+    def _keeps_report(report: _Report, changed: Collection[ConfirmedRow], least: _Floors) -> bool:
+        """Return whether a report only grows by what has changed: it is on no fewer members, and who is new
+        to it may have all that it said before.
+        """
+        if not changed:
+            return True
+        for row in changed:
+            vouched = report.vouched.get(row.node)
+            if vouched is not None and (not row.view or vouched.incarnation != row.incarnation):
+                return False
+        return all(least.get(origin, 0) >= sequence for origin, sequence in report.least.items())
+
+    def _vouch(
+        self,
+        peer: Origin,
+        rows: Iterable[ConfirmedRow],
+        report: _Report,
+        old: _Floors,
+        more: _Floors,
+        *,
+        linked: Container[Origin],
+        view_max: int,
+    ) -> None:
+        """Take in what a peer says of others in its `report`. `old` is what the one before said that this one
+        takes the place of, with `more` for some origins.
+        """
+        live = {id(each.least) for each in self._reports.values()}  # which still grow
+        # Most members have the same, and then they share one tuple.
+        bridged: dict[int, tuple[tuple[_Floors, ...], tuple[_Floors, ...]]] = {}
+        shared: dict[tuple[int, ...], tuple[_Floors, ...]] = {}
+        for row in rows:
+            member = Origin(row.node, row.incarnation)
+            if not row.view or member in (self._me, peer):
                 continue
-            vouched.add(member)
+            is_new = row.node not in report.vouched
+            report.vouched[row.node] = member
             known = self._of(member)
             if member in linked:
                 continue
-            bridged_view = min(other.view, context[1])
+            if row.view > view_max:
+                report.view_max = view_max
+            bridged_view = min(row.view, view_max)
             if bridged_view >= known.view:
                 known.view, known.reporter = bridged_view, peer
-            key = tuple(map(id, known.bridged))
-            floors = bridged.get(key)
-            if floors is None:
-                floors = bridged[key] = self._add_floors(known.bridged, old, more, least)
-            known.bridged = floors
-        if before is not None:
-            self._keep_heard(before, before.vouched - vouched)
-        return _Report(now, vouched, least, context)
-
-    def _add_floors(
-        self, bridged: tuple[_Floors, ...], old: _Floors, more: _Floors, least: _Floors
-    ) -> tuple[_Floors, ...]:
-        """Return what was bridged, with `least` in the place of `old`, of the same reporter, and with what
-        that had `more`, if the member was one of those that `old` was of.
-        """
-        added = tuple(floors for floors in bridged if floors is not old)
-        if more and len(added) < len(bridged):
-            added += (more,)
-        if len(added) <= PAST_FLOORS_MAX:
-            return *added, least
-        live = {id(report.least) for report in self._reports.values()}  # which still grow
-        past = [floors for floors in added if id(floors) not in live]
-        if len(past) <= PAST_FLOORS_MAX:
-            return *added, least
-        merged: dict[Origin, int] = {}
-        for floors in past:
-            for origin, sequence in floors.items():
-                merged[origin] = max(sequence, merged.get(origin, 0))
-        return merged, *(floors for floors in added if id(floors) in live), least
+            if not is_new:
+                continue
+            both = bridged.get(id(known.bridged))
+            if both is None:
+                floors = _add_floors(known.bridged, old, more, report.least, live)
+                floors = shared.setdefault(tuple(map(id, floors)), floors)
+                both = bridged[id(known.bridged)] = known.bridged, floors  # the old one keeps its id
+            known.bridged = both[1]
 
     def _keep_heard(self, report: _Report, members: Iterable[Origin]) -> None:
         """Note when a report that goes was made, or these members would seem to be silent since long ago."""
@@ -172,7 +207,7 @@ class Acknowledgements:
     def forget_hearsay(self) -> None:
         """Forget reports on others, since the reporter may be wrong. Members report anew."""
         for report in self._reports.values():
-            self._keep_heard(report, report.vouched)
+            self._keep_heard(report, report.vouched.values())
         self._reports.clear()
         for life, known in self._known.items():
             known.bridged = ()
@@ -184,7 +219,7 @@ class Acknowledgements:
             del self._known[life]
         for life in self._reports.keys() - incarnations:
             report = self._reports.pop(life)
-            self._keep_heard(report, report.vouched)
+            self._keep_heard(report, report.vouched.values())
 
     def applied(self, member: Origin, origin: Origin) -> int:
         """Return the last sequence of `origin` that `member` is known to have applied."""
@@ -219,7 +254,9 @@ class Acknowledgements:
 
     def heard(self, member: Origin) -> float:
         """Return the time of the last report on `member`, its own or another's."""
-        reports = (report.at for report in self._reports.values() if member in report.vouched)
+        reports = (
+            report.at for report in self._reports.values() if report.vouched.get(member.node) == member
+        )
         return max(self.heard_itself(member), max(reports, default=NEVER))
 
     def heard_itself(self, member: Origin) -> float:
@@ -230,4 +267,15 @@ class Acknowledgements:
         """Return the last sequence of `origin` that all `members` but this node have applied; 2^64 without
         others.
         """
-        return min((self.applied(member, origin) for member in members if member != self._me), default=2**64)
+        least = 2**64
+        seen = set()  # of members that are not linked most have the same floors, and nothing else
+        for member in members:
+            if member == self._me:
+                continue
+            known = self._known.get(member, _NOTHING)
+            if not known.applied:
+                if id(known.bridged) in seen:
+                    continue
+                seen.add(id(known.bridged))
+            least = min(least, self.applied(member, origin))
+        return least

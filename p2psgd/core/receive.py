@@ -263,7 +263,7 @@ class Receiver:
             now,
             linked=self._cluster.peers,
             view_max=view.number,
-            unchanged=not status.whole and not status.confirmed,
+            changed=None if status.whole or peer.origin not in view else status.confirmed,
         )
         self._acks_are_new = True
         self._cluster.membership.on_status(

@@ -303,7 +303,7 @@ class UpdateLog:
         A store that took no more is tried again here.
         """
         target = share * self.capacity
-        dropped = self._shed(lambda origin: min(durable(origin), stable(origin)), target)
+        dropped = self._shed(lambda origin: (last := durable(origin)) and min(last, stable(origin)), target)
         if dropped < SHED_MAX:
             self.lost_durability += self._shed(stable, target)
         if self._store is not None and not self._taking:

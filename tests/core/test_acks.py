@@ -106,7 +106,7 @@ def test_without_other_members_everything_is_stable() -> None:
 def test_what_is_said_again_of_the_same_ones_counts_without_the_list() -> None:
     acks = Acknowledgements(ME)
     acks.on_status(A, by_origin([row(ME, 9, least=3)]), 4, [ConfirmedRow(*B, 4)], 10.0)
-    acks.on_status(A, by_origin([row(ME, 9, least=5)]), 4, [], 11.0, unchanged=True)
+    acks.on_status(A, by_origin([row(ME, 9, least=5)]), 4, [], 11.0, changed=())
     assert (acks.applied(B, ME), acks.heard(B), acks.applied(C, ME)) == (5, 11.0, 0)
 
 
@@ -116,7 +116,7 @@ def test_the_list_is_gone_through_again_when_other_links_are_there() -> None:
     acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 10.0, linked={A, B})
     assert acks.applied(B, ME) == 0  # it reports for itself
     acks.links_changed()
-    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 11.0, linked={A}, unchanged=True)
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 11.0, linked={A}, changed=())
     assert acks.applied(B, ME) == 9
 
 
@@ -126,7 +126,7 @@ def test_a_newcomer_in_the_list_neither_gains_by_the_others_nor_costs_them_anyth
     both = [ConfirmedRow(*B, 4), ConfirmedRow(*C, 4)]
     acks.on_status(A, by_origin([row(ME, 9, least=2)]), 4, both, 11.0)
     assert (acks.applied(B, ME), acks.applied(C, ME)) == (9, 2)
-    acks.on_status(A, by_origin([row(ME, 9, least=4)]), 4, both, 12.0, unchanged=True)
+    acks.on_status(A, by_origin([row(ME, 9, least=4)]), 4, both, 12.0, changed=())
     assert (acks.applied(B, ME), acks.applied(C, ME)) == (9, 4)
 
 
@@ -135,27 +135,42 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
     """Beside an account that goes through every list and keeps a table for each life."""
     chance = Random(seed)
     lives = [Origin(node, 1) for node in range(2, 16)]
-    acks, most = Acknowledgements(ME), defaultdict[Origin, Counter[Origin]](Counter)
-    listed: dict[Origin, list[ConfirmedRow]] = {}
+    acks, most, views = Acknowledgements(ME), defaultdict[Origin, Counter[Origin]](Counter), Counter[Origin]()
+    listed: dict[Origin, dict[int, ConfirmedRow]] = {}
     for at in range(200):
         peer, now = chance.choice(lives[:10]), float(at)
         rows = [row(origin, 99, least=chance.randint(0, 99)) for origin in (ME, lives[-1])]
-        unchanged = peer in listed and chance.random() < 0.6
-        if not unchanged:
-            others = [each for each in lives[10:] if chance.random() < 0.6]
-            listed[peer] = [ConfirmedRow(*each, 4) for each in others]
         if chance.random() < 0.1:
             acks.links_changed()
-        acks.on_status(peer, by_origin(rows), 4, listed[peer], now, linked=lives[:10], unchanged=unchanged)
-        for each in listed[peer]:
+        view_max, changed = chance.choice((3, 4)), None
+        if peer in listed and chance.random() < 0.8:
+            some = chance.sample(lives[10:], chance.randint(0, 2))
+            changed = [
+                ConfirmedRow(each.node, chance.choice((1, 1, 1, 2)), chance.choice((0, 4, 4, 4)))
+                for each in some
+            ]
+            listed[peer] |= {each.node: each for each in changed}
+        else:
+            listed[peer] = {
+                node: ConfirmedRow(node, life, 4) for node, life in lives[10:] if chance.random() < 0.6
+            }
+        said = listed[peer].values()
+        acks.on_status(
+            peer, by_origin(rows), 4, said, now, linked=lives[:10], view_max=view_max, changed=changed
+        )
+        for each in said:
+            if not each.view:
+                continue
+            life = Origin(each.node, each.incarnation)
+            views[life] = max(view_max, views[life])
             for told in rows:
-                known = most[Origin(each.node, each.incarnation)]
                 origin = Origin(told.node, told.incarnation)
-                known[origin] = max(known[origin], told.least)
-        for member in lives[10:]:
+                most[life][origin] = max(most[life][origin], told.least)
+        for member in (*lives[10:], *(Origin(node, 2) for node, _ in lives[10:])):
             assert [acks.applied(member, origin) for origin in (ME, lives[-1])] == [
                 most[member][origin] for origin in (ME, lives[-1])
             ]
+            assert acks.view(member) == views[member]
 
 
 @pytest.mark.parametrize("how", ["forgotten", "gone", "other words"])
@@ -164,7 +179,7 @@ def test_a_member_stays_heard_when_the_report_on_it_goes(how: str) -> None:
     acks = Acknowledgements(ME)
     acks.on_status(B, {}, 4, [], 1.0)
     acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 10.0)
-    acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 12.0, unchanged=True)
+    acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 12.0, changed=())
     if how == "forgotten":
         acks.forget_hearsay()
     elif how == "gone":

@@ -24,9 +24,7 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
             "confirming.values()",
         ),
     ),
-    "hearsay-over-own-word": (
-        Edit(acks, "Acknowledgements._go_through", "if member in linked:", "if False:"),
-    ),
+    "hearsay-over-own-word": (Edit(acks, "Acknowledgements._vouch", "if member in linked:", "if False:"),),
     "claimed-views-never-named": (
         Edit(
             membership,
