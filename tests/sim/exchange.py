@@ -61,6 +61,7 @@ class Exchange:
         self._lives = incarnations
         self._tails: dict[Origin, _Tail] = {}  # by asker
         self._replaced_by: Event | None = None  # the latest event with which the replica was replaced
+        self._published_by: Event | None = None  # the latest event in which the node published
         self._held_back = 0  # updates so far,
         self._lacked_bytes = 0  # and the bytes of the last one, if none was applied since
 
@@ -71,6 +72,10 @@ class Exchange:
         self._tails.clear()
         self._replaced_by = event
         self._lacked_bytes = 0
+
+    def published(self, event: Event) -> None:
+        """Note that the node has applied updates of its own: these may have filled the log again."""
+        self._published_by = event
 
     def received(self, update: UpdateBody, *, applied: bool) -> None:
         """An update came, and was applied or not."""
@@ -90,10 +95,10 @@ class Exchange:
             self._follow(peer, parse_peer_message(FrameType(frame[4]), frame[PREFIX.size :]))
 
     def _check_need(self, event: Event) -> None:
-        """What comes would be held back again. An update that found room may show a gap; and a ring may fill
-        the log after the question.
+        """What comes would be held back again. An update that found room may show a gap; and a ring, or an
+        owner that publishes, may fill the log after the question.
         """
-        if is_update(event) or self._replica.ring is not None:
+        if is_update(event) or self._replica.ring is not None or event is self._published_by:
             return
         if self._lacked_bytes and not self._replica.log.room(self._lacked_bytes):
             who = f"{label(self._replica.me)} asks for updates while its log has no room for the"

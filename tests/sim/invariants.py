@@ -129,6 +129,8 @@ class Inspector:
         if replaced:
             daemon.exchange.replaced(event)
             self._note_floors(daemon)
+        if any(origin == replica.me for origin, _ in applied):
+            daemon.exchange.published(event)
         update = event.message if isinstance(event, FrameReceived) else None
         if isinstance(update, UpdateBody):
             daemon.exchange.received(update, applied=bool(applied))

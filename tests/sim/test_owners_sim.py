@@ -53,6 +53,7 @@ FOUND = {
     739: "an owner published until its log was many times its size, and nobody took its snapshot",
     557: "a node that was alone when it began to stop did not wait for a member that came",
     2697: "a judge that took two nodes for one run that had not met yet",
+    3006: "a judge that did not see that an owner filled its log by an update of its own, after it had asked",
     1236: "an ambush that sprang before all was healed and killed an owner after that",
 }
 
