@@ -9,7 +9,7 @@ An incarnation's own reports only grow; a new incarnation begins with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
 
 NEVER: Final = float("-inf")
-PAST_FLOORS_MAX: Final = 8  # of one member, by earlier reports; beyond, they are made one
+PAST_MAX: Final = 8  # floors of one member by earlier reports; beyond, they are made one
 
 
 _Floors = Mapping[Origin, int]  # sequences by origin, that were applied at least
@@ -26,12 +26,19 @@ _Floors = Mapping[Origin, int]  # sequences by origin, that were applied at leas
 @dataclass(slots=True)
 class _Known:
     applied: dict[Origin, int] = field(default_factory=dict)
-    bridged: tuple[_Floors, ...] = ()  # the same, as others said since its last STATUS
+    # The same, as others said since its last STATUS: the last word of each, which grows, and earlier ones.
+    bridged: dict[Origin, _Floors] = field(default_factory=dict)
+    past: tuple[_Floors, ...] = ()
     durable: dict[Origin, int] = field(default_factory=dict)
     own_view: int = 0  # the highest that it told itself
     view: int = 0
     reporter: Origin | None = None
     heard: float = NEVER  # by itself, or from a report that is gone
+
+    def floors(self) -> Iterator[_Floors]:
+        """Yield all that others have said."""
+        yield from self.bridged.values()
+        yield from self.past
 
 
 _NOTHING: Final = _Known()
@@ -50,25 +57,40 @@ class _Report:
     view_max: int  # the latest view that was believed then, if a later one was reported; else 2^64
 
 
-def _add_floors(
-    bridged: tuple[_Floors, ...], old: _Floors, more: _Floors, least: _Floors, live: Container[int]
-) -> tuple[_Floors, ...]:
-    """Return what was bridged, with `least` in the place of `old`, of the same reporter, and with what
-    that had `more`, if the member was one of those that `old` was of. `live`: the ids of those that may grow.
-    """
-    added = tuple(floors for floors in bridged if floors is not old)
-    if more and len(added) < len(bridged):
-        added += (more,)
-    if len(added) <= PAST_FLOORS_MAX:
-        return *added, least
-    past = [floors for floors in added if id(floors) not in live]
-    if len(past) <= PAST_FLOORS_MAX:
-        return *added, least
-    merged: dict[Origin, int] = {}
-    for floors in past:
-        for origin, sequence in floors.items():
-            merged[origin] = max(sequence, merged.get(origin, 0))
-    return merged, *(floors for floors in added if id(floors) in live), least
+def _beyond(floors: _Floors, least: _Floors) -> _Floors:
+    """Return those of `floors` that `least` is below."""
+    return {origin: sequence for origin, sequence in floors.items() if sequence > least.get(origin, 0)}
+
+
+class _Past:
+    """What members keep of reports that are over. Most have the same, and share it."""
+
+    def __init__(self) -> None:
+        self._added: dict[tuple[int, int], tuple[tuple[_Floors, ...], _Floors, tuple[_Floors, ...]]] = {}
+        self._beyond: dict[int, tuple[_Floors, _Floors]] = {}
+
+    def beyond(self, floors: _Floors, least: _Floors) -> _Floors:
+        """Return those of `floors` that `least`, the same in all calls, is below."""
+        known = self._beyond.get(id(floors))
+        if known is None:
+            known = self._beyond[id(floors)] = floors, _beyond(floors, least)  # which keeps its id
+        return known[1]
+
+    def add(self, past: tuple[_Floors, ...], floors: _Floors) -> tuple[_Floors, ...]:
+        """Return `past` and `floors`, as one if there are many."""
+        if not floors:
+            return past
+        known = self._added.get((id(past), id(floors)))
+        if known is None:
+            added = (*past, floors)
+            if len(added) > PAST_MAX:
+                merged: dict[Origin, int] = {}
+                for each in added:
+                    for origin, sequence in each.items():
+                        merged[origin] = max(sequence, merged.get(origin, 0))
+                added = (merged,)
+            known = self._added[id(past), id(floors)] = past, floors, added  # both keep their ids
+        return known[2]
 
 
 class Acknowledgements:
@@ -99,7 +121,7 @@ class Acknowledgements:
         known = self._of(peer)
         known.own_view = max(view, known.own_view)
         known.view, known.reporter, known.heard = known.own_view, peer, now
-        known.bridged = ()
+        known.bridged, known.past = {}, ()
         applied, durable = known.applied, known.durable
         least = {}
         for origin, row in rows.items():
@@ -121,78 +143,71 @@ class Acknowledgements:
             for origin, sequence in least.items():
                 if sequence > before.least.get(origin, 0):
                     before.least[origin] = sequence
-            if changed:
-                self._vouch(peer, changed, before, {}, {}, linked=linked, view_max=view_max)
+            self._vouch(peer, changed, before, linked, view_max)
             return
         report = _Report(now, {}, least, self._links, 2**64)
-        old = {} if before is None else before.least
-        more = {origin: sequence for origin, sequence in old.items() if sequence > least.get(origin, 0)}
-        self._vouch(peer, confirmed, report, old, more, linked=linked, view_max=view_max)
+        self._vouch(peer, confirmed, report, linked, view_max)
         if before is not None:
+            vouched = report.vouched
+            self._let_go(
+                peer, before, [each for each in before.vouched.values() if vouched.get(each.node) != each]
+            )
             del self._reports[peer]
-            self._keep_heard(before, set(before.vouched.values()) - set(report.vouched.values()))
         if report.vouched:
             self._reports[peer] = report
 
     @staticmethod
-    def _keeps_report(report: _Report, changed: Collection[ConfirmedRow], least: _Floors) -> bool:
+    def _keeps_report(report: _Report, changed: Iterable[ConfirmedRow], least: _Floors) -> bool:
         """Return whether a report only grows by what has changed: it is on no fewer members, and who is new
         to it may have all that it said before.
         """
-        if not changed:
-            return True
+        more = False
         for row in changed:
             vouched = report.vouched.get(row.node)
             if vouched is not None and (not row.view or vouched.incarnation != row.incarnation):
                 return False
-        return all(least.get(origin, 0) >= sequence for origin, sequence in report.least.items())
+            more |= vouched is None
+        return not more or not _beyond(report.least, least)
 
     def _vouch(
         self,
         peer: Origin,
         rows: Iterable[ConfirmedRow],
         report: _Report,
-        old: _Floors,
-        more: _Floors,
-        *,
         linked: Container[Origin],
         view_max: int,
     ) -> None:
-        """Take in what a peer says of others in its `report`. `old` is what the one before said that this one
-        takes the place of, with `more` for some origins.
-        """
-        live = {id(each.least) for each in self._reports.values()}  # which still grow
-        # Most members have the same, and then they share one tuple.
-        bridged: dict[int, tuple[tuple[_Floors, ...], tuple[_Floors, ...]]] = {}
-        shared: dict[tuple[int, ...], tuple[_Floors, ...]] = {}
+        """Take in what a peer says of others in its `report`."""
+        least, past = report.least, _Past()
         for row in rows:
             member = Origin(row.node, row.incarnation)
             if not row.view or member in (self._me, peer):
                 continue
-            is_new = row.node not in report.vouched
             report.vouched[row.node] = member
             known = self._of(member)
             if member in linked:
                 continue
             if row.view > view_max:
                 report.view_max = view_max
-            bridged_view = min(row.view, view_max)
-            if bridged_view >= known.view:
-                known.view, known.reporter = bridged_view, peer
-            if not is_new:
-                continue
-            both = bridged.get(id(known.bridged))
-            if both is None:
-                floors = _add_floors(known.bridged, old, more, report.least, live)
-                floors = shared.setdefault(tuple(map(id, floors)), floors)
-                both = bridged[id(known.bridged)] = known.bridged, floors  # the old one keeps its id
-            known.bridged = both[1]
+            view = min(row.view, view_max)
+            if view >= known.view:
+                known.view, known.reporter = view, peer
+            before = known.bridged.get(peer)
+            if before is not least:
+                known.bridged[peer] = least
+                if before is not None:
+                    known.past = past.add(known.past, past.beyond(before, least))
 
-    def _keep_heard(self, report: _Report, members: Iterable[Origin]) -> None:
-        """Note when a report that goes was made, or these members would seem to be silent since long ago."""
+    def _let_go(self, peer: Origin, report: _Report, members: Iterable[Origin]) -> None:
+        """Keep what a peer said of members that it says nothing of any more, and when: else these would seem
+        to be silent since long ago.
+        """
+        past = _Past()
         for member in members:
-            if (known := self._known.get(member)) is not None:
+            known = self._known.get(member)
+            if known is not None:
                 known.heard = max(known.heard, report.at)
+                known.past = past.add(known.past, known.bridged.pop(peer, {}))
 
     def links_changed(self) -> None:
         """Note that other peers are linked than before, which report for themselves."""
@@ -206,11 +221,11 @@ class Acknowledgements:
 
     def forget_hearsay(self) -> None:
         """Forget reports on others, since the reporter may be wrong. Members report anew."""
-        for report in self._reports.values():
-            self._keep_heard(report, report.vouched.values())
+        for peer, report in self._reports.items():
+            self._let_go(peer, report, report.vouched.values())
         self._reports.clear()
         for life, known in self._known.items():
-            known.bridged = ()
+            known.bridged, known.past = {}, ()
             known.view, known.reporter = known.own_view, life if known.own_view else None
 
     def keep(self, incarnations: Set[Origin]) -> None:
@@ -219,15 +234,12 @@ class Acknowledgements:
             del self._known[life]
         for life in self._reports.keys() - incarnations:
             report = self._reports.pop(life)
-            self._keep_heard(report, report.vouched.values())
+            self._let_go(life, report, report.vouched.values())
 
     def applied(self, member: Origin, origin: Origin) -> int:
         """Return the last sequence of `origin` that `member` is known to have applied."""
         known = self._known.get(member, _NOTHING)
-        applied = known.applied.get(origin, 0)
-        for floors in known.bridged:
-            applied = max(applied, floors.get(origin, 0))
-        return applied
+        return max(known.applied.get(origin, 0), *(floors.get(origin, 0) for floors in known.floors()), 0)
 
     def durable(self, member: Origin, origin: Origin) -> int:
         """Return the last sequence of `origin` that `member` is known to have in a checkpoint."""
@@ -237,7 +249,7 @@ class Acknowledgements:
         """Return the last sequence of each origin that `member` is known to have applied."""
         known = self._known.get(member, _NOTHING)
         applied = dict(known.applied)
-        for floors in known.bridged:
+        for floors in known.floors():
             for origin, sequence in floors.items():
                 applied[origin] = max(sequence, applied.get(origin, 0))
         return applied
@@ -268,14 +280,14 @@ class Acknowledgements:
         others.
         """
         least = 2**64
-        seen = set()  # of members that are not linked most have the same floors, and nothing else
         for member in members:
-            if member == self._me:
-                continue
             known = self._known.get(member, _NOTHING)
-            if not known.applied:
-                if id(known.bridged) in seen:
-                    continue
-                seen.add(id(known.bridged))
-            least = min(least, self.applied(member, origin))
+            if member == self._me or known.applied.get(origin, 0) >= least:
+                continue
+            applied = known.applied.get(origin, 0)
+            for floors in known.floors():
+                applied = max(applied, floors.get(origin, 0))
+                if applied >= least:
+                    break
+            least = min(least, applied)
         return least
