@@ -107,7 +107,7 @@ class Covers:
         places, new = numbers.places, set()
         for row in rows:
             if row.place == EVERY:
-                known, before = not places or numbers.exceeds(NUMBER_MAX - row.more), 0
+                known, before = not places or self._passes_last(numbers, rows), 0
             elif row.place == NEW:
                 contributor, before = Origin(row.node, row.incarnation), 0
                 known = contributor in numbers or contributor in new
@@ -118,6 +118,17 @@ class Covers:
             if known or before + row.more > NUMBER_MAX or len(places) + len(new) > ORIGINS_MAX:
                 words = f"an update of owner {owner.node:016x} covers what it cannot: {tuple(row)}"
                 raise PeerError(RejectCode.COVER, words)
+
+    @staticmethod
+    def _passes_last(numbers: _Numbers, rows: Sequence[CoverRow]) -> bool:
+        """Return whether a first row of all takes a contributor that has no row of its own past the last
+        number.
+        """
+        most = NUMBER_MAX - rows[0].more
+        if not numbers.exceeds(most):
+            return False
+        apart = {row.place for row in rows}
+        return any(numbers[each] > most for place, each in enumerate(numbers.places) if place not in apart)
 
     def note(self, owner: Origin, rows: Sequence[CoverRow]) -> None:
         """Note the rows of an update that is applied, and that `check` has passed."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from p2psgd.core.frontier import Origin
 from p2psgd.core.owners.covers import Covers
-from p2psgd.wire.cover import NEW, NUMBER_MAX, CoverRow, pack_cover, pack_table, unpack_cover
+from p2psgd.wire.cover import EVERY, NEW, NUMBER_MAX, CoverRow, pack_cover, pack_table, unpack_cover
 from p2psgd.wire.frames import ORIGINS_MAX
 from p2psgd.wire.reject import PeerError, RejectCode
 
@@ -68,6 +68,16 @@ def test_rows_that_cannot_be_next_are_refused_and_change_nothing(rows: tuple[Cov
 def test_the_last_number_may_be_reached() -> None:
     covers = noted(ANN_3_BEN_1, (CoverRow(0, NUMBER_MAX - 3),))
     assert covers.numbers(OWNER)[ANN] == NUMBER_MAX
+
+
+def test_a_contributor_at_the_last_number_holds_up_no_row_of_all_others() -> None:
+    covers = noted(ANN_3_BEN_1, (CoverRow(0, NUMBER_MAX - 3),))
+    rows = (CoverRow(EVERY, 1), CoverRow(0, 0))
+    covers.check(OWNER, rows)
+    covers.note(OWNER, rows)
+    assert dict(covers.numbers(OWNER)) == {ANN: NUMBER_MAX, BEN: 2}
+    with pytest.raises(PeerError, match="covers what it cannot"):
+        covers.check(OWNER, (CoverRow(EVERY, 1),))
 
 
 def test_an_owner_has_a_last_contributor() -> None:
