@@ -15,6 +15,7 @@ from p2psgd.wire.rule_state import Kind, RuleState
 Floats = NDArray[np.float32]
 Places = NDArray[np.int64]  # weights, counted from the first one of the range
 LARGEST: Final = np.finfo(np.float32).max  # a state that is not finite would be refused by all others
+STEPS_MAX: Final = 2**62  # that others' states bring: own steps are counted beyond, in int64
 
 
 class OwnerRule(Protocol):
@@ -112,7 +113,7 @@ class RangeState:
             with np.errstate(over="ignore"):
                 sums = array[here] + np.where(taken, added * remains, np.float32(0))
             np.clip(sums, -LARGEST, LARGEST, out=array[here])
-        older = max(0, piece.steps + int(since.max()) - self.steps)
+        older = max(0, min(piece.steps + int(since.max()), STEPS_MAX) - self.steps)
         self.steps += older
         self._begun[self._begun >= 0] += older
         self._begun[here] = -1

@@ -282,3 +282,17 @@ def test_steps_of_a_state_that_is_not_taken_mean_nothing() -> None:
     state.complete()
     state.add(RuleState(0, 2**63 - 1, np.zeros((2, 4), np.float32), Kind.SPARE))
     assert state.steps == 0
+
+
+def test_a_state_after_the_most_steps_leaves_room_for_more() -> None:
+    state = state_of(0, WEIGHTS)
+    for _ in range(3):
+        let_pass(state, np.ones(WEIGHTS, np.float32))
+    last = 2**63 - 1
+    state.add(RuleState(0, last, np.zeros((2, 4), np.float32)))
+    let_pass(state, np.ones(WEIGHTS, np.float32))
+    state.add(RuleState(4, last, np.zeros((2, 4), np.float32)))
+    assert 0 < state.steps <= last
+    assert (state._begun[8:] >= 0).all()
+    state.move((0, WEIGHTS + 1))
+    assert (state.arrays["first"][:WEIGHTS] > 0).all()
