@@ -137,7 +137,8 @@ class Aggregator:
 
     def _in_quanta(self, changes: Floats) -> NDArray[np.int32]:
         """Return changes in whole quanta; 0 for NaN, which only a peer's nonsense makes."""
-        quanta = np.clip(changes / self._quantum, -CHANGE_MAX, CHANGE_MAX)
+        with np.errstate(all="ignore"):
+            quanta = np.clip(changes / self._quantum, -CHANGE_MAX, CHANGE_MAX)
         whole: NDArray[np.int32] = np.rint(np.nan_to_num(quanta, copy=False)).astype(np.int32)
         return whole
 

@@ -301,3 +301,13 @@ def test_the_order_of_contributions_changes_nothing(
             (size, each.tolist()) for size, each in taken_other
         ]
     assert np.array_equal(one.residual, other.residual)
+
+
+def test_a_change_beyond_what_float32_holds_in_quanta_is_the_largest_one() -> None:
+    mode = "owners-rounds-nesterov(momentum=0.9)"
+    aggregator = Aggregator(RunSpec(TENSORS, -20, mode, "", bytes(32), "stall"))
+    aggregator.move(ALL)
+    assert aggregator.rule is not None
+    aggregator.rule.state.arrays["velocity"][3] = 3e38  # a peer's state may bring as much
+    aggregator.add(words(3), 1, rate=0.1)
+    assert {int(word) >> 1 for _, each in take(aggregator, 1) for word in each} == {3}
