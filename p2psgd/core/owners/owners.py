@@ -165,7 +165,7 @@ class Owners:
         if self.barrier is not None:
             return False
         return any(channel.waits(PENDING_MAX) for channel in self.channels.values()) or (
-            self.waiting_bytes >= PENDING_BYTES_MAX
+            sum(channel.bytes for channel in self.channels.values()) >= PENDING_BYTES_MAX
         )
 
     @property
@@ -190,6 +190,11 @@ class Owners:
         return sum(1 for _ in self._uncovered())
 
     @property
+    def waiting_bytes(self) -> int:
+        """Return what these take."""
+        return sum(each.bytes for _, each in self._uncovered())
+
+    @property
     def waits_to_leave(self) -> bool:
         """Return whether one of them is of this node's trainer, or is not sent: what else owners have been
         sent is in their keeping, as what they have added up is.
@@ -200,11 +205,6 @@ class Owners:
             if channel.owner != self.me
         )
         return unsent or (self.custody is not None and bool(self.custody.waiting))
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Return what all contributions take that are kept."""
-        return sum(channel.bytes for channel in self.channels.values())
 
     def oldest(self) -> tuple[float, Origin] | None:
         """Return when the oldest contribution was made that no update covers, and its owner."""

@@ -40,6 +40,7 @@ def test_a_silent_owner_holds_up_no_trainer_and_what_it_was_given_counts_once(
     assert owners_of(cluster, 0).full
     cluster.tick(cluster.replica(0).timing.failure_timeout_s)
     assert not owners_of(cluster, 0).full
+    assert owners_of(cluster, 0).waiting == owners_of(cluster, 0).waiting_bytes == 0  # others cover it
     assert cluster.replica(2).me in cluster.replica(0).peers
     cluster.stuck.clear()
     cluster.tick(2.0)
