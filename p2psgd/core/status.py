@@ -94,6 +94,7 @@ class StatusSender:
         self.loss: float | None = None  # of this node's trainer
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self.covered_steps: Callable[[], int] | None = None  # of the trainer, in mode `owners`
+        self.resigned = False  # this node leaves: peers are to give it nothing more, as if it were not READY
         self._cluster = cluster
         self._state = state
         self._node = node
@@ -121,8 +122,8 @@ class StatusSender:
 
     def _pack(self, before: StatusTables | None, now: float) -> bytes:
         """Return the frame for a peer that was sent `before`; None: it is to have all."""
-        ring = self.standing()
-        said = self._state.frontier.version, self._cluster.membership.view.number, self._node.ready, ring, now
+        ring, ready = self.standing(), self._node.ready and not self.resigned
+        said = self._state.frontier.version, self._cluster.membership.view.number, ready, ring, now
         if said != self._said:
             self._said = said
             self._frames.clear()
@@ -140,7 +141,7 @@ class StatusSender:
                 self._tables if news is None else news,
                 self._cluster.membership.view,
                 evict_requests=self._cluster.membership.evict_requests if self._node.ready else (),
-                ready=self._node.ready,
+                ready=ready,
                 loss=self.loss,
                 whole=news is None,
                 steps=self.covered_steps() if self.covered_steps is not None else 0,

@@ -727,6 +727,7 @@ class Owners:
         self._members = self._view.members or (me,)
         if self._left and len(self._members) > 1:
             self._members = tuple(member for member in self._members if member != me)
+            self._status_sender.resigned = True
         # Give a newcomer nothing before it is ready: it could not publish that, and what is given to others
         # meanwhile would count twice if this node ended before it could. Rounds wait for it.
         apart = self.barrier is None and self._node.ready
@@ -791,11 +792,13 @@ class Owners:
 
     def hand_over(self, now: float) -> None:
         """Publish what is due, and contribute to the others what else this owner has added up, since it
-        leaves. What comes from now on is not taken: nothing would ever cover it.
+        leaves. What comes from now on is not taken: nothing would ever cover it. So it says at once that
+        others are to give it nothing: GOODBYE comes only when they have acknowledged all.
         """
         self.publish(now)
         self._left = True
         self._enter_view(now)
+        self._status_sender.send_to_all(now)
 
     def _redeal(self, now: float) -> None:
         """Give to others what the updates of owners that are gone do not cover."""

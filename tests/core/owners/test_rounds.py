@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from p2psgd.core.effects import OpenRound
-from p2psgd.core.events import TrainerChanged
+from p2psgd.core.events import HandOver, TrainerChanged
 from p2psgd.core.owners import ranges
 from p2psgd.core.owners.owners import Owners
 from p2psgd.wire.mode import parse_mode
@@ -122,6 +122,19 @@ def test_the_trainer_has_the_replica_when_a_round_opens(running: Rounds) -> None
         running.share(number, 10, 2000 + number, 4000)
     for replica in running.alive():
         assert np.array_equal(replica.trainer_weights(), replica.lattice.coordinates)
+
+
+def test_an_owner_that_leaves_is_waited_for_no_longer_than_one_that_is_gone(running: Rounds) -> None:
+    running.detach(2)
+    running.give(2, HandOver())  # and no GOODBYE: a peer may be slow to acknowledge what it has published
+    running.settle()
+    for number in (0, 1):
+        running.share(number, 10, 4000)
+    running.tick(TIMEOUT_S + 1.0)
+    assert running.opened[:2] == [3, 3]
+    for number in (0, 1):
+        running.share(number)
+    assert [running.changed(number) for number in (0, 1)] == [[10, 4000]] * 2
 
 
 def test_nothing_to_give_is_a_contribution(running: Rounds) -> None:

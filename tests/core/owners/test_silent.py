@@ -1,9 +1,10 @@
-"""An owner from which nothing comes, though its link stands: others are given what it has not covered."""
+"""An owner from which nothing more comes, though it is linked: others are given what it has not covered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from p2psgd.core.events import HandOver
 from p2psgd.core.owners.owners import PENDING_MAX, Owners
 from tests.core.cluster import Cluster, initial_coordinates, own_update
 
@@ -44,5 +45,21 @@ def test_a_silent_owner_holds_up_no_trainer_and_what_it_was_given_counts_once(
     assert cluster.replica(2).me in cluster.replica(0).peers
     cluster.stuck.clear()
     cluster.tick(2.0)
+    assert owners_of(cluster, 0).waiting == 0
+    assert added_up(cluster) == given * MAGNITUDE
+
+
+def test_an_owner_that_leaves_holds_up_no_trainer_while_it_waits_for_acknowledgements(
+    clusters: Callable[..., Cluster],
+) -> None:
+    cluster = clusters(3, mode="owners")
+    cluster.found()
+    cluster.give(2, HandOver())  # and no GOODBYE: a peer may be slow to acknowledge what it has published
+    cluster.settle()
+    given = PENDING_MAX + 1
+    for _ in range(given):
+        cluster.give(0, own_update([PLACE], magnitude=MAGNITUDE))
+    cluster.tick(2.0)
+    assert cluster.replica(2).ready
     assert owners_of(cluster, 0).waiting == 0
     assert added_up(cluster) == given * MAGNITUDE
