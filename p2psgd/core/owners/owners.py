@@ -76,6 +76,7 @@ GRADIENTS_BYTES_MAX: Final = 256 * 1024**2  # of one round; beyond, they are add
 GONE_S: Final = 0.5  # without a link an owner is given nothing more
 PUBLISH_MIN_S: Final = 0.002  # between two publications, however much comes
 PUBLISH_S: Final = 0.5  # what comes later than this after the last one is published at once
+AHEAD: Final = PENDING_MAX // 2  # contributions of one node that are not covered: it is to wait for no others
 
 
 class Owners:
@@ -422,7 +423,8 @@ class Owners:
         self._contribute(self._pending(made, now), now)
         self._came += 1
         self._contributors.add(self.me)
-        self._publish_if_many(now)
+        own = self.channels.get(self.me)
+        self._publish_if_many(0 if own is None else len(own.pending), now)
 
     def _pending(self, made: OwnUpdateMade, now: float) -> Pending:
         """Return what this node's trainer made, before it is cut. Its weights have it, but for a gradient,
@@ -554,7 +556,8 @@ class Owners:
         self._came += 1
         self._contributors.add(origin)
         if self.barrier is None:
-            self._publish_if_many(now)
+            covered = self._state.covers.numbers(self.me).get(origin, 0)
+            self._publish_if_many(header.number - covered, now)
             return
         if header.round:
             self.barrier.end(origin, header.round)
@@ -587,9 +590,15 @@ class Owners:
         if self.barrier.is_due(came=came, now=now):
             self.publish(now)
 
-    def _publish_if_many(self, now: float) -> None:
+    def _publish_if_many(self, ahead: int, now: float) -> None:
+        """Publish if as many contributions have come as there are members, or the last one came late.
+
+        `ahead`: how many of its contributor are not covered. One that trains while most do not is at its
+        limit before as many have come.
+        """
         since = now - self._published_at
-        if since >= PUBLISH_S or (self._came >= len(self._members) and since >= PUBLISH_MIN_S):
+        many = self._came >= len(self._members) or ahead >= AHEAD
+        if since >= PUBLISH_S or (many and since >= PUBLISH_MIN_S):
             self.publish(now)
 
     def publish(self, now: float) -> None:
@@ -692,7 +701,7 @@ class Owners:
             peer = self._cluster.peers.get(owner)
             if peer is not None:
                 self.push(peer, now)
-        if self.barrier is None:
+        if self.barrier is None and now - self._published_at >= PUBLISH_S:
             self.publish(now)
         self._publish_if_due(now)
         self._move(now)
