@@ -32,7 +32,8 @@ KINDS_MAX: Final = 8  # magnitudes of exact values; of more, one update for each
 MANY: Final = 16  # as soon as a sixteenth of the range comes, it is swept instead of sorted
 COARSE: Final = (16, 4)  # times the magnitude: what is that far beyond it goes at once
 
-CAME_MAX: Final = 4096  # contributions that are kept one by one: then they are counted
+CAME_MAX: Final = 4096  # contributions that are kept one by one: then they are counted,
+CAME_BYTES_MAX: Final = 64 * 1024**2  # as when they take so much: an owner with a full log does not publish
 OUTSIDE_MAX: Final = 2**18  # values outside of the range; members that differ on ranges do so for a moment
 OUTSIDE_CONTRIBUTIONS: Final = 2  # or as many as two of the largest contributions hold
 CHANGE_MAX: Final = 2.0**24  # quanta, that a rule may make at once: the end of the run
@@ -60,6 +61,7 @@ class Aggregator:
         self._levels = np.full(len(self._starts), np.nan)  # log2 of the magnitude, by tensor
         # Of what came since the last `take`, words, magnitude and rate; and what was counted of it before:
         self._came: list[tuple[Words, int, float]] = []
+        self._came_bytes = 0  # of these words
         self._counts = np.zeros(len(self._starts), np.int64)  # how many indices, by tensor
         self._least = np.full(len(self._starts), np.nan)  # log2 of the least magnitude of changes, by tensor
         self._left: NDArray[np.int64] = np.zeros(0, np.int64)  # beyond their magnitude all the same
@@ -101,6 +103,7 @@ class Aggregator:
         values = [self._outside.pop(index) for index in inside]
         residual[np.array(inside, np.int64) - new[0]] += np.array(values, np.int64).astype(np.int32)
         self._came.clear()
+        self._came_bytes = 0
         self._left = np.flatnonzero(residual) + new[0]
         return updates
 
@@ -115,7 +118,8 @@ class Aggregator:
             else:
                 codec.apply_coordinates(self.residual, inside - np.uint32(begin << 1), magnitude)
             self._came.append((inside, magnitude, rate))
-            if len(self._came) >= CAME_MAX:
+            self._came_bytes += inside.nbytes
+            if len(self._came) >= CAME_MAX or self._came_bytes >= CAME_BYTES_MAX:
                 self._left = self._touched()
                 self._count_what_came()
         if rate:
@@ -200,6 +204,7 @@ class Aggregator:
             if not rate:
                 self._least[came > 0] = np.fmin(self._least[came > 0], math.log2(magnitude))
         self._came.clear()
+        self._came_bytes = 0
 
     def _take_outside(self) -> list[Update]:
         values = {index: value for index, value in sorted(self._outside.items()) if value}

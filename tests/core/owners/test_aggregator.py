@@ -311,3 +311,21 @@ def test_a_change_beyond_what_float32_holds_in_quanta_is_the_largest_one() -> No
     aggregator.rule.state.arrays["velocity"][3] = 3e38  # a peer's state may bring as much
     aggregator.add(words(3), 1, rate=0.1)
     assert {int(word) >> 1 for _, each in take(aggregator, 1) for word in each} == {3}
+
+
+def test_what_an_owner_that_does_not_publish_keeps_of_contributions_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounded, other = owner_of(), owner_of()
+    came = [(words(*range(place, WEIGHTS)), 1 + place) for place in range(9)]
+    for each in came:
+        other.add(*each)
+    monkeypatch.setattr("p2psgd.core.owners.aggregator.CAME_BYTES_MAX", 300)
+    for each in came:
+        bounded.add(*each)
+        assert sum(kept.nbytes for kept, _, _ in bounded._came) < 300
+    assert not np.array_equal(bounded._counts, other._counts)  # some were counted before
+    taken, taken_other = take(bounded, 4), take(other, 4)
+    assert [(size, each.tolist()) for size, each in taken] == [
+        (size, each.tolist()) for size, each in taken_other
+    ]
