@@ -395,7 +395,7 @@ def _evaluation(replica: Replica, now: float) -> EvaluationView | None:
     closure = replica.closure
     if closure is None:
         return None
-    dealer = closure.dealer
+    dealer = closure.leader.dealer
     holders = {} if dealer is None else dealer.holders
     oldest = min(
         ((since, member) for member, holder in holders.items() for since in holder.leases.values()),
@@ -406,7 +406,7 @@ def _evaluation(replica: Replica, now: float) -> EvaluationView | None:
         waits=closure.seat is not None,
         first=closure.results.first,
         last=closure.results.last,
-        leader=replica.cluster.name_of(closure.leader),
+        leader=replica.cluster.name_of(closure.reported_to),
         portions=0 if dealer is None else dealer.task.portions,
         done=sum(holder.added.bit_count() for holder in holders.values()),
         leased=len({portion for holder in holders.values() for portion in holder.leases}),

@@ -1,7 +1,7 @@
 """Mode `closure` at one node: its trainer evaluates loss and gradient over all data, with all other members.
 
 All members run the same optimizer in lockstep and ask for the same evaluations. Of each, the first usable
-member of the view deals the portions (portions.py); a trainer adds up those that it is granted; when each
+member of the view deals the portions (leader.py); a trainer adds up those that it is granted; when each
 portion is in somebody's sum, the leader makes a table of that, by which the members add up their sums
 (sums.py). Every total is the same, by whatever table: so leaders need no agreement, and two at once would
 only be twice the work. A member that has a total reports that to all, and one that was late fetches it.
@@ -9,32 +9,31 @@ only be twice the work. A member that has a total reports that to all, and one t
 What a trainer asks with has a digest. The first that comes for an evaluation holds, and one that differs is
 refused with both: members whose optimizers have drifted apart would never notice.
 
-More than 700 lines, since all of it changes the same few facts of one evaluation: how far the trainer is,
-what it was dealt, by which table it adds up, and which peers have the result.
+All here changes the same few facts of one evaluation: how far the trainer is, what it was dealt, by which
+table it adds up, and which peers have the result.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from p2psgd.core.closure.portions import Dealer, Holder, Standing, Task
+from p2psgd.core.closure.leader import Leader
+from p2psgd.core.closure.members import Members
+from p2psgd.core.closure.portions import Task, describe_difference
 from p2psgd.core.closure.results import Result, ResultLog
-from p2psgd.core.closure.scales import corrected_limits
 from p2psgd.core.closure.sums import WINDOW_PIECES, ClosureMemory, Pull, Table, TableSums
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.effects import Alert, AnswerEvaluation, LogEvent
+from p2psgd.core.effects import AnswerEvaluation
 from p2psgd.core.events import EvaluationMessage, EvaluationNumbers
 from p2psgd.core.frontier import Origin
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.run_spec import RunSpec
 from p2psgd.core.send import Outbound
 from p2psgd.wire.evaluation import (
-    ATTEMPTS_MAX,
     EvaluationAnswered,
     EvaluationAsked,
     Kind,
@@ -44,7 +43,6 @@ from p2psgd.wire.evaluation import (
     pack_exponents,
     pack_numbers,
     pack_portions,
-    pack_table,
     parse_exponents,
     parse_leases,
     parse_numbers,
@@ -56,7 +54,6 @@ from p2psgd.wire.fixed_point import NOTHING, Exponents, Sums, count_groups
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
     HELD_MAX,
-    TEXT_MAX,
     EvaluationFetch,
     EvaluationLease,
     EvaluationReport,
@@ -68,9 +65,7 @@ from p2psgd.wire.messages import (
 PIECE_TIMEOUTS: Final = 3  # failure timeouts for a piece of 1 MiB of a result, before another peer is asked
 KEEPALIVE_S: Final = 1.0  # a trainer that waits so long may look at something else meanwhile
 WORDS_MAX: Final = 250  # of one member's failure
-FAILED_MAX: Final = 3  # members in a sentence
 OWED_MAX: Final = 4 * WINDOW_PIECES  # requests of a peer that wait for its link; beyond, it must ask again
-TABLES_MAX: Final = 2**64 - 1  # of an attempt: a table that a liar has sent may have any number
 
 
 @dataclass(slots=True)
@@ -127,27 +122,34 @@ class Closure:
     ) -> None:
         """`backups`: lease a portion to a second member if that has nothing else to do."""
         self.results = ResultLog()
+        self.counts = Counts()
+        self._groups = count_groups(len(spec.tensors))
+        self._members = Members(cluster)
+        self.leader = Leader(
+            self._members,
+            self.results,
+            timing=cluster.timing,
+            groups=self._groups,
+            send=self._send,
+            out=out,
+            adopted=lambda: None if self.sums is None else self.sums.table,
+            counts=self.counts.total,
+            backups=backups,
+        )
         self.active = False  # there is a trainer
         self.number = 0  # of the evaluation that it has asked for last
         self.seat: Seat | None = None  # while that is not answered
-        self.dealer: Dealer | None = None  # while this node leads
         self.sums: TableSums | None = None  # while members add up theirs
         self.download: Download | None = None
-        self.counts = Counts()
-        self.leader = cluster.me  # when this node last reported
+        self.reported_to = cluster.me  # the leader, at the last report
         self._cluster = cluster
         self._memory = memory
         self._out = out
-        self._backups = backups
-        self._groups = count_groups(len(spec.tensors))
         self._count = spec.weights + 1
         self._sum = 0  # that the trainer adds to: another number, another sum, which begins at zero
         self._waiting_since: float | None = None  # the trainer waits for an answer
         self._reported_at = 0.0
         self._held_by: dict[Origin, tuple[int, int]] = {}  # the results of each peer, first and last
-        self._table: Table | None = None  # that this node has made as a leader
-        self._highest = 0  # number of a table of this attempt
-        self._overtook_at = -math.inf  # when a table was last made anew since another was above it
         self._progress = (0, 0.0)  # of the sums, and since when
         self._tries = 0  # downloads that were given up
         self._owed: dict[Origin, deque[EvaluationFetch]] = {}  # what peers ask for whose link is full
@@ -320,17 +322,17 @@ class Closure:
         if task is not None:
             seat.task, seat.leases = task, ()
             seat.exponents = np.full(self._groups, NOTHING, np.int16)
-            self._highest = 0
+            self.leader.highest = 0
 
     def _report(self, seat: Seat, now: float, *, active: bool = True) -> None:
         """Tell the leader all of this node's standing, and of failures those that it does not know."""
         if seat.done or seat.error or self.download is not None:
             return
-        self.leader = self._find_leader(now)
+        self.reported_to = self._members.leader(now)
         self._reported_at = now
         task = seat.task
-        if seat.told_to != (self.leader, task.attempt):
-            seat.told_to = self.leader, task.attempt
+        if seat.told_to != (self.reported_to, task.attempt):
+            seat.told_to = self.reported_to, task.attempt
             seat.untold = set(seat.failures)
         failures, seat.untold = sorted(seat.untold), set()
         for portion in (*failures, None):
@@ -350,27 +352,11 @@ class Closure:
                 words="" if portion is None else seat.failures[portion],
                 active=active,
             )
-            self._send(self.leader, report, now)
+            self._send(self.reported_to, report, now)
             if self.seat is not seat or seat.done or seat.error:
                 return
 
-    # -- who leads, and who is there
-
-    def _find_leader(self, now: float) -> Origin:
-        for member in self._cluster.membership.view.members:
-            if member == self.me or self._is_usable(member, now):
-                return member
-        return self.me
-
-    def _is_usable(self, member: Origin, now: float) -> bool:
-        if member == self.me:
-            return True
-        peer = self._cluster.peers.get(member)
-        return (
-            peer is not None
-            and now - peer.last_seen <= self._cluster.timing.failure_timeout_s / 2
-            and peer.state not in (PeerState.LEAVING, PeerState.BARRED)
-        )
+    # -- messages to members
 
     def _send(self, member: Origin, message: Message, now: float) -> None:
         """Send a message to a member; one to this node is taken in at once."""
@@ -389,7 +375,7 @@ class Closure:
         newest = self.results.announce(self.results.last)
         if newest is not None:
             self._out.send_message(peer, newest)
-        if self.seat is not None and self._find_leader(now) == peer.origin:
+        if self.seat is not None and self._members.leader(now) == peer.origin:
             self._report(self.seat, now)
 
     def unlink(self, peer: Origin) -> None:
@@ -411,7 +397,7 @@ class Closure:
     def _take(self, sender: Origin, message: Message, now: float) -> None:
         match message:
             case EvaluationReport():
-                self._hear_report(sender, message, now)
+                self.leader.hear_report(sender, message, now)
             case EvaluationLease():
                 self._hear_lease(sender, message, now)
             case EvaluationTable():
@@ -480,261 +466,13 @@ class Closure:
         if (peer := self._cluster.peers.get(member)) is not None:
             self._out.send_message(peer, message)
 
-    # -- the leader
-
-    def _hear_report(self, member: Origin, report: EvaluationReport, now: float) -> None:
-        task = Task(
-            report.evaluation,
-            report.digest,
-            report.portions,
-            report.attempt,
-            parse_exponents(report.limits, self._groups),
-        )
-        standing = self._parse_standing(report)
-        if report.evaluation <= self.results.last:
-            newest = self.results.announce(report.evaluation) or self.results.announce(self.results.last)
-            if member != self.me and newest is not None:
-                self._send_to_peer(member, newest)
-            return
-        dealer = self.dealer
-        if dealer is None or report.evaluation > dealer.task.evaluation:
-            if not report.active:
-                return
-            begun = task.attempt > 0 or standing.added > 0
-            dealer = self._begin_dealing(task, now, inherited=begun)
-        elif report.evaluation < dealer.task.evaluation:
-            return  # those that have asked for the later one have its result
-        if not report.active:
-            dealer.lose(member)
-            self._deal(dealer, now)
-            return
-        if not dealer.task.fits(task) or not self._agree_on_limits(dealer.task, task):
-            self._refuse_member(member, dealer, task, now)
-            return
-        if task.attempt > dealer.task.attempt:
-            members = list(dealer.holders)
-            dealer = self._begin_dealing(task, now, inherited=True)
-            for other in members:
-                dealer.report(other, self._nothing())
-        dealer.report(member, standing if task.attempt == dealer.task.attempt else self._nothing())
-        self._deal(dealer, now, asking=member)
-
-    def _parse_standing(self, report: EvaluationReport) -> Standing:
-        held = list(each_of(parse_portions(report.held, report.portions)))
-        if len(report.checksums) != 8 * len(held) or len(held) > HELD_MAX or report.failed > report.portions:
-            raise refusal(f"{len(held)} portions are held, with {len(report.checksums)} bytes of checksums")
-        checksums = [
-            int.from_bytes(report.checksums[at : at + 8], "little") for at in range(0, 8 * len(held), 8)
-        ]
-        return Standing(
-            added=parse_portions(report.added, report.portions),
-            held=dict(zip(held, checksums, strict=True)),
-            exponents=parse_exponents(report.exponents, self._groups),
-            failed=report.failed - 1 if report.failed else None,
-            words=report.words,
-        )
-
-    def _nothing(self) -> Standing:
-        return Standing(0, {}, np.full(self._groups, NOTHING, np.int16))
-
-    def _begin_dealing(self, task: Task, now: float, *, inherited: bool) -> Dealer:
-        """Deal an attempt. What another leader has begun waits for the reports of all."""
-        wait_s = self._cluster.timing.status_s if inherited else 0.0
-        self.dealer = Dealer(task, deals_from=now + wait_s, backups=self._backups)
-        self._table, self._highest = None, 0 if self.sums is None else self.sums.table.key[0]
-        return self.dealer
-
-    @staticmethod
-    def _agree_on_limits(ours: Task, theirs: Task) -> bool:
-        return ours.attempt != theirs.attempt or bool(np.array_equal(ours.limits, theirs.limits))
-
-    def _refuse_member(self, member: Origin, dealer: Dealer, task: Task, now: float) -> None:
-        ours, first = dealer.task, min(dealer.holders, default=self.me)
-        words = describe_difference(
-            task.evaluation,
-            self._name(member),
-            (task.digest, task.portions),
-            self._name(first),
-            (ours.digest, ours.portions),
-        )
-        dealer.lose(member)  # what it had added was of another sum
-        self._out.emit(LogEvent("evaluation", words, None if member == self.me else member.node))
-        self._send(member, self._error(task, words), now)
-
-    def _error(self, task: Task, words: str) -> EvaluationLease:
-        return EvaluationLease(
-            evaluation=task.evaluation,
-            attempt=task.attempt,
-            limits=pack_exponents(task.limits),
-            granted=b"",
-            decided=b"",
-            leases=b"",
-            ahead=False,
-            error=words[:TEXT_MAX],
-        )
-
-    def _deal(self, dealer: Dealer, now: float, *, asking: Origin | None = None) -> None:
-        """Deal what there is, and answer the member that asks and all whose leases have changed."""
-        for member in dealer.holders.keys() - self._find_linked(dealer, now):
-            dealer.lose(member)
-        if not dealer.holders:  # those that ask next may begin the run anew, at an earlier evaluation
-            self.dealer = None
-            return
-        if self._end_if_hopeless(dealer, now):
-            return
-        before = {member: tuple(holder.leases) for member, holder in dealer.holders.items()}
-        if dealer.is_complete():
-            limits = corrected_limits(dealer.task.limits, dealer.exponents)
-            if limits is not None:
-                self._begin_attempt(dealer, limits, now)
-                return
-        again = dealer.dealt.again
-        dealer.deal(now)
-        self.counts.total["portion leased again"] += dealer.dealt.again - again
-        self._note_difference(dealer)
-        for member, holder in list(dealer.holders.items()):
-            if member == asking or tuple(holder.leases) != before[member]:
-                self._send(member, self._lease(dealer.task, holder, ahead=dealer.plenty), now)
-        if self.dealer is dealer and dealer.is_complete():
-            self._make_table(dealer, now, asking=asking)
-
-    def _find_linked(self, dealer: Dealer, now: float) -> set[Origin]:
-        """Return the members of which each is linked with all others: sums go from each to each. One that is
-        not waits for the result, which any peer gives it.
-        """
-        usable = [member for member in dealer.holders if self._is_usable(member, now)]
-        links = {member: sum(self._are_linked(member, other) for other in usable) for member in usable}
-        linked: list[Origin] = []
-        for member in sorted(usable, key=lambda each: (each != self.me, -links[each], each)):
-            if all(self._are_linked(member, other) for other in linked):
-                linked.append(member)
-        return set(linked)
-
-    def _are_linked(self, one: Origin, other: Origin) -> bool:
-        """Return whether two members say that they hear each other."""
-        if self.me in (one, other) or one == other:
-            return True
-        peers = self._cluster.peers
-        return all(
-            there.node in peers[here].confirmed
-            and peers[here].confirmed[there.node].incarnation == there.incarnation
-            for here, there in ((one, other), (other, one))
-        )
-
-    def _lease(self, task: Task, holder: Holder, *, ahead: bool) -> EvaluationLease:
-        return EvaluationLease(
-            evaluation=task.evaluation,
-            attempt=task.attempt,
-            limits=pack_exponents(task.limits),
-            granted=pack_portions(holder.taken, task.portions),
-            decided=pack_portions(holder.decided, task.portions),
-            leases=b"".join(portion.to_bytes(2, "little") for portion in holder.leases),
-            ahead=ahead,
-            error="",
-        )
-
-    def _begin_attempt(self, dealer: Dealer, limits: Exponents, now: float) -> None:
-        """Make the evaluation again at limits that all its portions fit."""
-        task = replace(dealer.task, attempt=dealer.task.attempt + 1, limits=limits)
-        members = list(dealer.holders)
-        if task.attempt > ATTEMPTS_MAX:
-            words = (
-                f"evaluation {task.evaluation} is given up after {ATTEMPTS_MAX} attempts: its numbers are of"
-                " another size each time; is the closure deterministic?"
-            )
-            self._end(members, task, words, now)
-            return
-        self.counts.total["attempt at other limits"] += 1
-        again = self._begin_dealing(task, now, inherited=False)
-        again.dealt = dealer.dealt
-        for member in members:
-            again.report(member, self._nothing())
-        again.deal(now)
-        for member in members:
-            if self.dealer is again and member in again.holders:
-                self._send(member, self._lease(task, again.holders[member], ahead=again.plenty), now)
-
-    def _end_if_hopeless(self, dealer: Dealer, now: float) -> bool:
-        """End the evaluation everywhere if a portion is left that nobody can compute."""
-        if not dealer.failures:
-            return False
-        if dealer.failed_at is None:
-            dealer.failed_at = now
-        hopeless = dealer.hopeless(dealer.holders)
-        here = {each for each in self._cluster.membership.view.members if self._is_usable(each, now)}
-        late = now - dealer.failed_at >= self._cluster.timing.failure_timeout_s
-        if hopeless is None or not dealer.holders or (here - dealer.holders.keys() and not late):
-            return False
-        portion, failures = hopeless
-        named = [f"{self._name(member)}: {words}" for member, words in sorted(failures.items())]
-        more = f"; and {len(named) - FAILED_MAX} more" if len(named) > FAILED_MAX else ""
-        words = (
-            f"portion {portion} of {dealer.task.portions} of evaluation {dealer.task.evaluation} cannot be"
-            f" computed: {'; '.join(named[:FAILED_MAX])}{more}"
-        )
-        self._end(list(dealer.holders), dealer.task, words, now)
-        return True
-
-    def _end(self, members: list[Origin], task: Task, words: str, now: float) -> None:
-        self.dealer = None
-        self._out.emit(LogEvent("evaluation", words))
-        for member in members:
-            self._send(member, self._error(task, words), now)
-
-    def _note_difference(self, dealer: Dealer) -> None:
-        if dealer.differing is None or dealer.reported:
-            return
-        dealer.reported = True
-        portion, one, other = dealer.differing
-        self._out.emit(
-            Alert(
-                f"{self._name(one)} and {self._name(other)} have computed different numbers for portion"
-                f" {portion} of evaluation {dealer.task.evaluation}, at the same point: the closure is not"
-                " deterministic, or their libraries or processors differ. All members get the same sums, but"
-                " these depend on which node computed what"
-            )
-        )
-
-    def _make_table(self, dealer: Dealer, now: float, *, asking: Origin | None) -> None:
-        """Name the members whose sums have all portions, and have them add up. Who asks gets the table again:
-        what was sent before may have been lost with a link.
-        """
-        members = tuple(sorted(dealer.holders))
-        sets = tuple(dealer.holders[member].added for member in members)
-        table = self._table
-        if table is not None and (table.members, table.sets) == (members, sets):
-            if asking in members:
-                self._send(asking, self._pack_table(dealer.task, table), now)
-            return
-        self._highest = min(self._highest + 1, TABLES_MAX)
-        exponents = pack_exponents(dealer.exponents)
-        self._table = table = Table((self._highest, self.me.node), members, sets, exponents)
-        message = self._pack_table(dealer.task, table)
-        for member in members:
-            if member != self.me:
-                self._send_to_peer(member, message)
-        if self.me in members:
-            self._hear_table(self.me, message, now)
-
-    @staticmethod
-    def _pack_table(task: Task, table: Table) -> EvaluationTable:
-        number, leader = table.key
-        members, assignment = pack_table(table.members, table.sets, task.portions)
-        return EvaluationTable(
-            evaluation=task.evaluation,
-            attempt=task.attempt,
-            number=number,
-            leader=leader,
-            holders=members,
-            assignment=assignment,
-            exponents=table.exponents,
-        )
-
     # -- a member
 
     def _hear_lease(self, leader: Origin, lease: EvaluationLease, now: float) -> None:
         seat = self.seat
-        if seat is None or lease.evaluation != seat.task.evaluation or seat.done or leader != self.leader:
+        if seat is None or seat.done or leader != self.reported_to:
+            return
+        if lease.evaluation != seat.task.evaluation:
             return
         if lease.error:
             seat.error = lease.error
@@ -759,7 +497,7 @@ class Closure:
         self._answer(now)
 
     def _hear_table(self, sender: Origin, message: EvaluationTable, now: float) -> None:
-        self._overtake(message, now)
+        self.leader.overtake(message, now)
         seat = self.seat
         if seat is None or seat.done:
             return
@@ -770,12 +508,12 @@ class Closure:
         exponents = pack_exponents(parse_exponents(message.exponents, self._groups))
         members = tuple(Origin(*row) for row in rows)
         table = Table((message.number, message.leader), members, sets, exponents)
-        self._highest = max(self._highest, message.number)
+        self.leader.highest = max(self.leader.highest, message.number)
         if self.me not in table.members:
             return
         if self.sums is not None and table.key <= self.sums.table.key:
-            if table.key < self.sums.table.key and sender == self.leader != self.me:
-                self._send_to_peer(sender, self._pack_table(task, self.sums.table))
+            if table.key < self.sums.table.key and sender == self.reported_to != self.me:
+                self._send_to_peer(sender, self.sums.table.message(task))
             return
         if seat.adding:
             return  # the trainer's sum may hold it by now; the report of that brings the table again
@@ -789,20 +527,6 @@ class Closure:
             if member not in (self.me, sender):
                 self._send_to_peer(member, message)
         self._ask_for_sums(now)
-
-    def _overtake(self, message: EvaluationTable, now: float) -> None:
-        """Make the table of this leader anew, above one that a leader before it has made and members keep. As
-        two that lead at once would overtake each other, once in a failure timeout.
-        """
-        dealer, table = self.dealer, self._table
-        if dealer is None or table is None or (message.number, message.leader) <= table.key:
-            return
-        if (message.evaluation, message.attempt) != (dealer.task.evaluation, dealer.task.attempt):
-            return
-        self._highest = max(self._highest, message.number)
-        if now - self._overtook_at >= self._cluster.timing.failure_timeout_s:
-            self._overtook_at, self._table = now, None
-            self._deal(dealer, now)
 
     def _ask_for_sums(self, now: float, *, again: bool = False) -> None:
         """Ask for what is next of the sums; note it if they are whole."""
@@ -826,8 +550,7 @@ class Closure:
         """Keep a result, whose numbers are in the memory that the trainer reads."""
         self.results.append(result)
         self.sums = self.download = None
-        if self.dealer is not None and self.dealer.task.evaluation <= self.results.last:
-            self.dealer = None
+        self.leader.end_through(self.results.last)
         seat.task, seat.done = result.task, True
         self._answer(now)
 
@@ -837,10 +560,8 @@ class Closure:
         """Give the trainer a result of the log."""
         task = result.task
         if not seat.task.fits(task):
-            theirs, ours = (seat.task.digest, seat.task.portions), (task.digest, task.portions)
-            seat.error = describe_difference(
-                task.evaluation, f"the trainer of {self._name(self.me)}", theirs, "the run", ours
-            )
+            one = f"the trainer of {self._members.name(self.me)}"
+            seat.error = describe_difference(one, seat.task, "the run", task)
             return
         self._memory.totals[:] = result.sums
         seat.task, seat.done = task, True
@@ -852,8 +573,7 @@ class Closure:
         limits = parse_exponents(message.limits, self._groups)
         exponents = parse_exponents(message.exponents, self._groups)
         self._held_by[sender] = (message.first, message.last)
-        if self.dealer is not None and self.dealer.task.evaluation <= message.last:
-            self.dealer = None
+        self.leader.end_through(message.last)
         seat, download = self.seat, self.download
         if seat is None or seat.done or seat.error:
             return
@@ -866,14 +586,8 @@ class Closure:
         task = Task(message.evaluation, message.digest, message.portions, 0, limits)
         if not seat.task.fits(task):
             self.download = None
-            mine = (seat.task.digest, seat.task.portions)
-            seat.error = describe_difference(
-                task.evaluation,
-                self._name(self.me),
-                mine,
-                self._name(sender),
-                (task.digest, task.portions),
-            )
+            one, other = self._members.name(self.me), self._members.name(sender)
+            seat.error = describe_difference(one, seat.task, other, task)
             self._answer(now)
             return
         download.result = Result(task, exponents, np.empty(self._count, np.int64))
@@ -882,7 +596,7 @@ class Closure:
         """Fetch the result that the trainer waits for from a peer that has it; False if there is none."""
         number = seat.task.evaluation
         others = [each for each, (first, last) in sorted(self._held_by.items()) if first <= number <= last]
-        usable = [each for each in others if self._is_usable(each, now)]
+        usable = [each for each in others if self._members.is_usable(each, now)]
         if not usable:
             return False
         turn = self.me.node + self._tries  # members that come at once ask different ones
@@ -943,7 +657,7 @@ class Closure:
             if self.download is not None:
                 stuck_s = now - self.download.moved_at
                 if stuck_s > PIECE_TIMEOUTS * timing.failure_timeout_s or (
-                    stuck_s > 2 * status_s and not self._is_usable(self.download.source, now)
+                    stuck_s > 2 * status_s and not self._members.is_usable(self.download.source, now)
                 ):
                     self.download = None
                     self._tries += 1  # another peer may give it
@@ -954,26 +668,11 @@ class Closure:
                 self._progress = (self._progress[0], now)
                 if not self._look_for_result(seat, now):
                     self._ask_for_sums(now, again=True)
-            if self._find_leader(now) != self.leader or now - self._reported_at >= status_s:
+            if self._members.leader(now) != self.reported_to or now - self._reported_at >= status_s:
                 self._report(seat, now)
-        if self.dealer is not None:
-            self._deal(self.dealer, now)
+        self.leader.tick(now)
         if self._waiting_since is not None:
             self._answer(now)
-
-    def _name(self, member: Origin) -> str:
-        return self._cluster.name_of(member)
-
-
-def describe_difference(
-    evaluation: int, one: str, theirs: tuple[int, int], other: str, ours: tuple[int, int]
-) -> str:
-    """Return the sentence about two nodes that ask for an evaluation with different digests, or portions."""
-    return (
-        f"{one} asks for evaluation {evaluation} with digest {theirs[0]:016x} in {theirs[1]} portions,"
-        f" {other} with {ours[0]:016x} in {ours[1]}: the point, the number of samples or of portions differs,"
-        " so their scripts, libraries or data do"
-    )
 
 
 def _set(portions: dict[int, int]) -> Portions:

@@ -46,6 +46,15 @@ class Task:
         return (1 << self.portions) - 1
 
 
+def describe_difference(one: str, theirs: Task, other: str, ours: Task) -> str:
+    """Return the sentence about two nodes that ask for an evaluation with different digests, or portions."""
+    return (
+        f"{one} asks for evaluation {theirs.evaluation} with digest {theirs.digest:016x} in {theirs.portions}"
+        f" portions, {other} with {ours.digest:016x} in {ours.portions}: the point, the number of samples or"
+        " of portions differs, so their scripts, libraries or data do"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A member's report: the portions in its sum, those it holds, by checksum, and one that it failed at."""

@@ -17,10 +17,10 @@ import numpy as np
 
 from p2psgd.core.closure.portions import Task
 from p2psgd.core.frontier import Origin
-from p2psgd.wire.evaluation import Kind, Numbers, Portions
+from p2psgd.wire.evaluation import Kind, Numbers, Portions, pack_table
 from p2psgd.wire.fixed_point import Sums
 from p2psgd.wire.frames import EVALUATION_NUMBERS_MAX
-from p2psgd.wire.messages import EvaluationFetch
+from p2psgd.wire.messages import EvaluationFetch, EvaluationTable
 
 PIECE_NUMBERS: Final = EVALUATION_NUMBERS_MAX  # in one answer: 1 MiB
 WINDOW_PIECES: Final = 4  # asked of one peer and not there yet
@@ -59,6 +59,20 @@ class Table:
         """Return the range of `count` numbers that a member owns."""
         place, size = self.members.index(member), len(self.members)
         return count * place // size, count * (place + 1) // size
+
+    def message(self, task: Task) -> EvaluationTable:
+        """Return the message with which members get this table of an attempt."""
+        number, leader = self.key
+        members, assignment = pack_table(self.members, self.sets, task.portions)
+        return EvaluationTable(
+            evaluation=task.evaluation,
+            attempt=task.attempt,
+            number=number,
+            leader=leader,
+            holders=members,
+            assignment=assignment,
+            exponents=self.exponents,
+        )
 
 
 @dataclass(slots=True)

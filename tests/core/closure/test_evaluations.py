@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from p2psgd.core.closure import closure, sums
-from p2psgd.core.closure.closure import Closure
+from p2psgd.core.closure import sums
+from p2psgd.core.closure.leader import Leader
 from p2psgd.core.events import FrameReceived, TrainerChanged
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.evaluation import pack_exponents, pack_portions, pack_table
@@ -170,14 +170,14 @@ def test_a_failure_is_not_reported_again_with_each_further_one(
 ) -> None:
     """A node without its data has one for each portion. Again only for a lease that was under way."""
     reported: list[tuple[Origin, int]] = []
-    hear = Closure._hear_report
+    hear = Leader.hear_report
 
-    def note(self: Closure, member: Origin, report: EvaluationReport, now: float) -> None:
-        if report.failed and member != self.me:
-            reported.append((self.me, report.failed))
+    def note(self: Leader, member: Origin, report: EvaluationReport, now: float) -> None:
+        if report.failed and member != self._me:
+            reported.append((self._me, report.failed))
         hear(self, member, report, now)
 
-    monkeypatch.setattr(Closure, "_hear_report", note)
+    monkeypatch.setattr(Leader, "hear_report", note)
     cluster, chance = make(3, portions=40), Random(1)
     last = max(range(3), key=lambda number: cluster.closure(number).me.node)
     cluster.attach()
@@ -210,7 +210,7 @@ def test_no_table_is_believed_while_the_trainer_may_have_added_more(make: Make, 
     member, leader = cluster.closure(1), cluster.replica(0).me
     seat = member.seat
     assert seat is not None
-    assert member.leader == leader
+    assert member.reported_to == leader
     task, added = seat.task, seat.added
     rows = [(each.node, each.incarnation) for each in (leader, cluster.replica(1).me)]
     holders, assignment = pack_table(rows, (task.all & ~added, added), task.portions)
@@ -296,15 +296,15 @@ def test_a_leader_overtakes_the_tables_of_the_one_before(make: Make, knows: bool
         while (seat := cluster.closure(number).seat) is None or seat.task.evaluation < 2:
             cluster.step(number)
             cluster.settle()
-    before = closure.Closure._make_table
+    before = Leader._make_table
     with pytest.MonkeyPatch.context() as patch:
 
-        def high(self: closure.Closure, *given: object, **named: object) -> None:
-            if self is cluster.closure(0):
-                self._highest = max(self._highest, 7)
+        def high(self: Leader, *given: object, **named: object) -> None:
+            if self is cluster.closure(0).leader:
+                self.highest = max(self.highest, 7)
             before(self, *given, **named)  # type: ignore[arg-type]
 
-        patch.setattr(closure.Closure, "_make_table", high)
+        patch.setattr(Leader, "_make_table", high)
         for _ in range(600):
             held = [cluster.closure(number).sums for number in (2, 3)]
             if all(each is not None and each.table.key[0] > 7 for each in held):
