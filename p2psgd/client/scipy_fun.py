@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from p2psgd.client.attach import attach
 from p2psgd.client.evaluate import LossAndGradient
-from p2psgd.client.link import Link
+from p2psgd.client.objective import Objective
 
 
-class ScipyFun:
+class ScipyFun(Objective):
     """The function that `scipy_fun` returns; close it, or use it in a with block.
 
     Attributes:
         link: The link of this script.
     """
 
-    def __init__(self, link: Link, function: LossAndGradient, data: Any, portions: int | None) -> None:
-        self.link = link
+    def __init__(
+        self,
+        function: LossAndGradient,
+        x0: ArrayLike,
+        data: Any,
+        portions: int | None,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(np.zeros(np.asarray(x0).size, np.float32), portions, options)
         self._function = function
         self._data = data
-        self._portions = portions
 
     def __call__(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return loss and gradient at `x` over all data."""
-        point = np.asarray(x, np.float64)
-        return self.link.evaluate(self._function, point, self._data, portions=self._portions)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(finished=kind is None)
-
-    def close(self, finished: bool = True) -> None:
-        """Detach from the daemon; `finished`: the script has done all of its work."""
-        self.link.close(finished=finished)
+        return self._evaluate(self._function, np.asarray(x, np.float64), self._data)
 
 
 def scipy_fun(
@@ -71,5 +62,4 @@ def scipy_fun(
             result = scipy.optimize.minimize(fun, x0, jac=True, method="L-BFGS-B")
         ```
     """
-    initial = np.zeros(np.asarray(x0).size, np.float32)
-    return ScipyFun(attach(initial, mode="closure", **options), function, data, portions)
+    return ScipyFun(function, x0, data, portions, options)

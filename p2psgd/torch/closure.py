@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.client.attach import attach
-from p2psgd.client.link import Link
+from p2psgd.client.objective import Objective
 from p2psgd.torch.shards import is_cut
 
 LossFunction = Callable[..., Any]
 DTYPES = (torch.float32, torch.float64)
 
 
-class ModelClosure:
+class ModelClosure(Objective):
     """The closure that `p2psgd.torch.closure` returns; close it, or use it in a with block.
 
     Attributes:
@@ -27,22 +25,28 @@ class ModelClosure:
     """
 
     def __init__(
-        self, link: Link, model: Any, loss: LossFunction, dataset: tuple[Any, ...], portions: int | None
+        self,
+        model: Any,
+        loss: LossFunction,
+        dataset: tuple[Any, ...],
+        portions: int | None,
+        options: dict[str, Any],
     ) -> None:
-        self.link = link
+        named = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        initial = {name: np.zeros(tuple(each.shape), np.float32) for name, each in named.items()}
+        super().__init__(initial, portions, options)
         self.value: float | None = None
-        self._parameters = [each for each in model.parameters() if each.requires_grad]
+        self._parameters = list(named.values())
         self._model = model
         self._loss = loss
         self._dataset = dataset
         self._samples = len(dataset[0])
-        self._portions = portions
 
     def __call__(self) -> Any:
         """Return the mean loss over all data, and leave its gradient in the parameters."""
         with torch.no_grad():
             flat = torch.cat([each.reshape(-1) for each in self._parameters]).cpu().numpy()
-        value, gradient = self.link.evaluate(self._evaluate, flat, self._samples, portions=self._portions)
+        value, gradient = self._evaluate(self._compute, flat, self._samples)
         self.value, start = value, 0
         for each in self._parameters:
             part = torch.from_numpy(gradient[start : start + each.numel()])
@@ -50,7 +54,7 @@ class ModelClosure:
             start += each.numel()
         return torch.tensor(value, dtype=self._parameters[0].dtype)
 
-    def _evaluate(self, _: Any, samples: range) -> tuple[float, Any]:
+    def _compute(self, _: Any, samples: range) -> tuple[float, Any]:
         """Return this portion's part of the mean loss and of its gradient, at the parameters as they are."""
         batch = [each[samples.start : samples.stop] for each in self._dataset]
         with torch.enable_grad():
@@ -62,18 +66,6 @@ class ModelClosure:
             for each, found in zip(self._parameters, gradients, strict=True)
         ]
         return float(loss.detach()) * part, torch.cat(flat).double().numpy() * part
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close(finished=kind is None)
-
-    def close(self, finished: bool = True) -> None:
-        """Detach from the daemon; `finished`: the script has done all of its work."""
-        self.link.close(finished=finished)
 
 
 def closure(
@@ -125,5 +117,4 @@ def closure(
     if len(lengths) != 1:
         words = f"the tensors of the dataset have {sorted(lengths)} samples"
         raise TrainerError(f"closure: {words}: give as many of each")
-    initial = {name: np.zeros(tuple(each.shape), np.float32) for name, each in named.items()}
-    return ModelClosure(attach(initial, mode="closure", **options), model, loss_fn, tensors, portions)
+    return ModelClosure(model, loss_fn, tensors, portions, options)
