@@ -536,23 +536,23 @@ class Closure:
         if sums.done:
             exponents = parse_exponents(sums.table.exponents, self._groups)
             self._complete(Result(seat.task, exponents, sums.result), seat, now)
-            newest = self.results.announce(self.results.last)
-            assert newest is not None
-            for peer in self._cluster.peers.values():
-                if peer.state is not PeerState.BARRED:
-                    self._out.send_message(peer, newest)
             return
         if sums.progress != self._progress[0]:
             self._progress = (sums.progress, now)
         sums.ask(self._send_to_peer, again=again)
 
     def _complete(self, result: Result, seat: Seat, now: float) -> None:
-        """Keep a result, whose numbers are in the memory that the trainer reads."""
+        """Keep a result, whose numbers are in the memory that the trainer reads, and offer it to peers."""
         self.results.append(result)
         self.sums = self.download = None
         self.leader.end_through(self.results.last)
         seat.task, seat.done = result.task, True
         self._answer(now)
+        newest = self.results.announce(self.results.last)
+        assert newest is not None
+        for peer in self._cluster.peers.values():
+            if peer.state is not PeerState.BARRED:
+                self._out.send_message(peer, newest)
 
     # -- results of others
 
