@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,10 @@ def _namespaces_available() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs root as long; skip it visibly where it cannot run, unless the caller insists on it."""
+    """Mark what needs root as long; skip it visibly where it cannot run, unless the caller insists on it.
+
+    Under xdist long tests begin first.
+    """
     marked = [item for item in items if item.get_closest_marker("root")]
     for item in marked:
         item.add_marker(pytest.mark.long)
@@ -67,3 +71,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             )
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs root, ip and tc to make network namespaces"))
+    if processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        items[:] = long_tests_first(items, processes)
+
+
+def long_tests_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Return all tests in an order by which each process begins with its share of those marked long.
+
+    With worksteal a process gets a contiguous part of the list, of the same length as the others', and steals
+    from the ends of theirs when it has none left. By name tests/torch is deep in such a part, so its tests of
+    up to a minute each ran as a tail of four minutes. Now the files with long tests are dealt to the
+    processes in turn, tests/torch first, and short tests follow. A file's long tests stay together, since
+    they may share a costly fixture. To see the order: PYTEST_XDIST_WORKER_COUNT=6 pytest --collect-only -q.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("long"):
+            files.setdefault(item.path, []).append(item)
+    torch = Path(__file__).with_name("torch")
+    turns = sorted(files, key=lambda path: torch not in path.parents)
+    short = iter([item for item in items if not item.get_closest_marker("long")])
+    ordered: list[pytest.Item] = []
+    for place in range(processes):
+        ordered += [item for path in turns[place::processes] for item in files[path]]
+        end = (place + 1) * len(items) // processes
+        ordered += islice(short, max(0, end - len(ordered)))
+    return [*ordered, *short]
