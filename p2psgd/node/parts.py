@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import grp
 import json
 import logging
@@ -37,8 +36,8 @@ from p2psgd.observe.logs import settle_log
 from p2psgd.observe.parts import PARTS_NAME, GroupTrainer, PartDaemon, PartsStatus
 from p2psgd.observe.status import TrainerStatus, read_status
 from p2psgd.storage.event_log import EVENTS_NAME, last_event
-from p2psgd.storage.files import FILE_MODE, make_directory, replacing
-from p2psgd.storage.identity import lay_down_id, read_id
+from p2psgd.storage.files import make_directory, replacing
+from p2psgd.storage.identity import is_locked, lay_down_id, lock_directory, read_id
 
 FIRST_DELAY_S: Final = 1.0  # before a daemon is started again; doubled each time,
 DELAY_MAX_S: Final = 60.0  # up to this,
@@ -103,23 +102,12 @@ class Parts:
     def _claim(self) -> int:
         """Lock the state directory, and give all parts the same id; return the lock."""
         state = self._options.state
+        lock = lock_directory(state)
         try:
-            make_directory(state)
-            lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            raise cannot(f"use {state} as the state directory", error) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for index in range(self._count):
                 make_directory(part_directory(state, index))  # by which trainers find their daemons
             if self._options.tls is None:  # else the certificate gives the id
                 self._lay_down_ids()
-        except BlockingIOError:
-            os.close(lock)
-            raise UsageError(
-                f"another node is using the state directory {state}: give each its own with --state",
-                ExitCode.CONFIGURATION,
-            ) from None
         except OSError as error:
             os.close(lock)
             raise cannot(f"use {state} as the state directory", error) from None
@@ -132,7 +120,7 @@ class Parts:
         deadline = time.monotonic() + STOP_S
         for index in range(self._count):
             said = False
-            while is_held(part_directory(self._options.state, index) / "lock"):
+            while is_locked(part_directory(self._options.state, index)):
                 if self._stopping.is_set() or time.monotonic() > deadline:
                     return  # the daemon's own refusal says what is wrong
                 if not said:
@@ -347,21 +335,6 @@ class Parts:
             index = next(index for index, each in enumerate(codes) if each)
             return f"the daemon of part {index} did not end well{self._reason(index)}", ExitCode.TEMPORARY
         return words, code
-
-
-def is_held(lock: Path) -> bool:
-    """Return whether a process has this lock of a state directory."""
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def run_parts(options: NodeOptions, count: int, *, log_format: str) -> ExitCode:

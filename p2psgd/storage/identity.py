@@ -15,7 +15,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,8 @@ from p2psgd.base.errors import ExitCode, UsageError, cannot
 from p2psgd.core.frontier import CHANCE_BITS, INCARNATION_MAX, Origin, next_incarnation, parse_node_id
 from p2psgd.storage.files import FILE_MODE, NODE_NAME, make_directory, replacing
 from p2psgd.wire.messages import U64
+
+LOCK_NAME: Final = "lock"
 
 
 class _Known(BaseModel):
@@ -56,9 +58,22 @@ def claim_identity(state: Path, *, name: str | None, node: int | None = None, ab
     is in use by another daemon or is another node's, its node.json is damaged or leaves no higher
     incarnation, or the name has the form of an id.
     """
+    lock = lock_directory(state)
+    try:
+        return _begin_life(state, lock, name, node, above)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def lock_directory(state: Path) -> int:
+    """Make the state directory if there is none, and lock it; return the lock, a descriptor to close.
+
+    Raises UsageError if it cannot be used, or another process has it.
+    """
     try:
         make_directory(state)
-        lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        lock = os.open(state / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise cannot(f"use {state} as the state directory", error) from None
     try:
@@ -69,11 +84,22 @@ def claim_identity(state: Path, *, name: str | None, node: int | None = None, ab
             f"another daemon is using the state directory {state}: give every node its own with --state",
             ExitCode.CONFIGURATION,
         ) from None
+    return lock
+
+
+def is_locked(state: Path) -> bool:
+    """Return whether a process has the lock of this state directory."""
     try:
-        return _begin_life(state, lock, name, node, above)
-    except BaseException:
-        os.close(lock)
-        raise
+        descriptor = os.open(state / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def lay_down_id(state: Path, *, node: int, name: str) -> None:
