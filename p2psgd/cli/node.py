@@ -136,6 +136,9 @@ def node(
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     if name is not None and not 1 <= len(name) <= 64:
         raise UsageError(f"--name {name!r:.80} must have 1 to 64 characters")
+    for each in (address, advertised, shown):
+        if each is not None:
+            each.above((parts or 1) - 1)  # refused here, before the daemons of parts start
     source = parse_source(peers)
     options = NodeOptions(
         peers=source,

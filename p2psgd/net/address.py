@@ -74,6 +74,7 @@ def ask_infos(host: str, port: int) -> asyncio.Task[_Infos]:
 
 
 PORT_DEFAULT: Final = 7315
+PORT_MAX: Final = 65535
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 
 
@@ -88,7 +89,12 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def above(self, ports: int) -> Address:
-        """Return the address this many ports above; port 0, which stands for any, stays."""
+        """Return the address this many ports above; port 0, which stands for any, stays. UsageError if that
+        is above PORT_MAX.
+        """
+        if self.port + ports > PORT_MAX:
+            words = f"{self} is the first of {ports + 1} ports, one for each part, and {PORT_MAX} is the last"
+            raise UsageError(f"{words}: give a lower one")
         return Address(self.host, self.port + ports) if self.port else self
 
 
@@ -107,8 +113,8 @@ def parse_address(text: str, *, port_default: int | None = PORT_DEFAULT, to_list
     if digits is None and port_default is None:
         raise ValueError(f"{text!r:.80} lacks a port")
     port = int(digits) if digits is not None else int(port_default or 0)
-    if not 0 <= port <= 65535 or (port == 0 and not to_listen):
-        raise ValueError(f"port {port} in {text!r:.80} is not within 1 to 65535")
+    if not 0 <= port <= PORT_MAX or (port == 0 and not to_listen):
+        raise ValueError(f"port {port} in {text!r:.80} is not within 1 to {PORT_MAX}")
     if match["v6"] is not None:
         try:
             ipaddress.IPv6Address(host)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from p2psgd.base.errors import UsageError
 from p2psgd.net.address import (
     Address,
     Host,
@@ -70,14 +71,17 @@ async def find_hosts(
     advertised: Address | None = None,
     ports_above: int = 0,
     quiet: bool = False,
+    may_be_empty: bool = True,
 ) -> Hosts:
     """Ask the source for the node that listens on `listening`, and log what the answer says about that node
     unless `quiet`.
 
     `advertised`: where others dial it instead; `ports_above`: how much higher all ports are than those in the
-    list. UsageError if the source gives no list.
+    list. UsageError if the source gives no list, or an empty one unless that `may_be_empty`.
     """
     addresses = tuple(each.above(ports_above) for each in await source.addresses())
+    if not (addresses or may_be_empty):
+        raise UsageError(f"{source} names no host any more")
     own = (listening,) if advertised is None else (listening, advertised)
     hosts = await split_own(addresses, *own, timeout_s=timeout_s)
     if not source.ordered:

@@ -151,7 +151,9 @@ class Node:
         self._spawn(self._tick())
         self._supervision.ready()
 
-    async def _find_hosts(self, source: PeerSource, *, quiet: bool = False) -> Hosts:
+    async def _find_hosts(
+        self, source: PeerSource, *, quiet: bool = False, may_be_empty: bool = True
+    ) -> Hosts:
         return await find_hosts(
             source,
             self.listen,
@@ -159,6 +161,7 @@ class Node:
             advertised=self.options.advertise,
             ports_above=self.options.ports_above,
             quiet=quiet,
+            may_be_empty=may_be_empty,
         )
 
     async def _serve_http(self) -> None:
@@ -265,9 +268,13 @@ class Node:
                 await self._follow_hosts(source)  # if SIGHUP has come meanwhile
 
     async def _ask_peers(self, source: PeerSource, *, quiet: bool = False) -> None:
-        """Follow the source's answer, and change nothing if it gives none. `quiet`: say only what is new."""
+        """Follow the source's answer, and change nothing if it gives none. `quiet`: say only what is new.
+
+        A program that suddenly lists no machine has failed, rather than found that all are gone.
+        """
         try:
-            hosts = await self._find_hosts(source, quiet=quiet)
+            may_be_empty = not (source.again and self.hosts.peers)
+            hosts = await self._find_hosts(source, quiet=quiet, may_be_empty=may_be_empty)
         except UsageError as error:
             words = f"{error}; this node goes on with the list as it was"
             if not quiet or words != self._peers_trouble:

@@ -181,7 +181,7 @@ class Parts:
             "--part": f"{index}/{self._count}",
             "--state": part_directory(asked.state.absolute(), index),
             "--listen": asked.listen,
-            "--peers": asked.peers,
+            "--peers": None if asked.peers is None else asked.peers.given,
             "--advertise": asked.advertise,
             "--bootstrap-expect": asked.bootstrap_expect,
             "--rank": None if asked.rank is None else "{}/{}".format(*asked.rank),

@@ -1,6 +1,7 @@
 """`exec:COMMAND`: what a command writes on standard output, in the form of hosts.txt.
 
-A shell runs it, as it runs --trainer. It has COMMAND_S seconds and OUTPUT_BYTES_MAX bytes.
+A shell runs it, as it runs --trainer. It has COMMAND_S seconds and OUTPUT_BYTES_MAX bytes. People get to see
+its first word alone, since the others may hold a password.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ def from_command(command: str) -> PeerSource:
     """Return the source that runs this command whenever it is asked; UsageError if there is none."""
     if not command.strip():
         raise UsageError("--peers exec:COMMAND: the command is empty; give one that prints HOST[:PORT] lines")
-    text = f"exec:{command}"
-    shown = " ".join(text.split())
+    words = [word for word in command.split() if "=" not in word]  # TOKEN=... may stand before the program
+    text = f"exec:{words[0] if words else ''} ..."
 
     def ask() -> tuple[Address, ...]:
         try:
             out = run_bounded(["/bin/sh", "-c", command], timeout_s=COMMAND_S, bytes_max=OUTPUT_BYTES_MAX)
-            return parse_hosts(out.decode(), f"the output of {shown:.100}")
+            return parse_hosts(out.decode(), f"the output of {text:.100}")
         except CommandFailed as error:
             code = ExitCode.CONFIGURATION if error.missing else ExitCode.TEMPORARY
-            raise UsageError(f"--peers {shown:.100}: the command {error}", code) from None
+            raise UsageError(f"--peers {text:.100}: the command {error}", code) from None
         except UnicodeDecodeError:
-            words = f"--peers {shown:.100}: the command's output is not text"
-            raise UsageError(words, ExitCode.CONFIGURATION) from None
+            sentence = f"--peers {text:.100}: the command's output is not text"
+            raise UsageError(sentence, ExitCode.CONFIGURATION) from None
 
     return PeerSource(text, ask, again=True)

@@ -40,6 +40,12 @@ def parse_peers(text: str) -> PeerSource:
 
     Text that begins with no known scheme is the path of a file, as `./dns:x` is.
     """
+    source = _find(text)
+    source.given = text
+    return source
+
+
+def _find(text: str) -> PeerSource:
     match = _SCHEME.fullmatch(text)
     if match is None:
         return from_file(Path(text))

@@ -30,11 +30,12 @@ class PeerSource:
     """A source, as --peers names it.
 
     Args:
-        text: The words of --peers, for people.
+        text: Names the source, for people; without what may be secret.
         ask: Returns the addresses now; UsageError with one sentence if it cannot. It may block.
         ordered: All nodes of a run get the same list in the same order, so that a place in it is a rank.
         again: It is asked again every AGAIN_TIMEOUTS failure timeouts; else at SIGHUP only.
         names_file: The text is the path of a file, to which a person may add a line.
+        given: The words of --peers as they were given, for another daemon.
     """
 
     text: str
@@ -42,6 +43,7 @@ class PeerSource:
     ordered: bool = False
     again: bool = False
     names_file: bool = False
+    given: str = ""
     _open: asyncio.Task[tuple[Address, ...]] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:

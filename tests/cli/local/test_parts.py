@@ -18,6 +18,10 @@ from safetensors.numpy import load_file
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.ipc.part import combine_digests
+from p2psgd.net.address import Address
+from p2psgd.net.peer_sources.parse import parse_peers
+from p2psgd.node.options import NodeOptions
+from p2psgd.node.parts import Parts
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 
@@ -165,12 +169,20 @@ def test_the_parts_of_another_model_or_half_of_one_are_not_put_together(tmp_path
         (("--part", "0/2", "--parts", "2"), "give one"),
         (("--parts", "2", "--zeroconf"), "leave --zeroconf out"),
         (("--parts", "2", "--control", "here.sock"), "leave it out"),
+        (("--parts", "2", "--listen", "127.0.0.1:65535"), "the first of 2 ports, one for each part"),
     ],
 )
 def test_options_that_do_not_go_with_parts_are_refused(options: tuple[str, ...], words: str) -> None:
     told = ask("node", *options)
     assert told.returncode == ExitCode.USAGE
     assert words in told.stderr
+
+
+def test_daemons_of_parts_get_the_words_of_peers_as_they_were_given(tmp_path: Path) -> None:
+    for text in ("file:dns:x", "./dns:x", "exec:echo --key secret"):
+        options = NodeOptions(peers=parse_peers(text), listen=Address("127.0.0.1", 7315), state=tmp_path)
+        words = Parts(options, 2, log_format="text").words(1)
+        assert words[words.index("--peers") + 1] == text
 
 
 def test_parts_are_for_a_script_of_the_users_own() -> None:

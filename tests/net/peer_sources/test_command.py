@@ -44,8 +44,12 @@ def test_a_command_that_fails_is_named_with_its_last_words_and_may_be_tried_agai
     assert refusal("kill -9 $$")[0].endswith("the command was killed by signal 9")
 
 
-def test_a_command_of_several_lines_is_named_in_one() -> None:
-    assert refusal("echo alpha\nexit 3")[0].startswith("--peers exec:echo alpha exit 3: the command ended")
+def test_a_command_is_named_by_its_first_word_since_others_may_be_secret() -> None:
+    assert refusal("echo alpha\nexit 3")[0].startswith("--peers exec:echo ...: the command ended")
+    words, _ = refusal("TOKEN=secret false --key secret")
+    assert words == "--peers exec:false ...: the command ended with exit code 1"
+    source = parse_peers("exec:echo --key secret")
+    assert (str(source), source.given) == ("exec:echo ...", "exec:echo --key secret")
 
 
 def test_a_node_that_is_short_of_descriptors_may_try_again() -> None:
@@ -70,7 +74,7 @@ def test_a_command_that_is_not_there_is_for_a_person() -> None:
 
 
 def test_output_that_is_not_a_list_is_named_by_its_line() -> None:
-    assert "the output of exec:echo a; echo b/c line 2: 'b/c'" in refusal("echo a; echo b/c")[0]
+    assert "the output of exec:echo ... line 2: 'b/c'" in refusal("echo a; echo b/c")[0]
     assert "is not text" in refusal("printf '\\377\\376'")[0]
 
 
