@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -73,6 +74,33 @@ def test_the_script_trains_on_two_nodes(tmp_path: Path) -> None:
     (script,) = fenced(README, "python")
     check = "    assert np.abs(link.weights - truth).max() < 0.1\n"  # a look at how far its weights came
     assert steps_of(train_on_two_nodes(tmp_path, script + check)) == [3000, 3000]
+
+
+@pytest.mark.long
+def test_a_node_waits_as_the_tutorial_shows_for_one_that_attaches_after_its_last_step(tmp_path: Path) -> None:
+    """The second node's script attaches once the first one has made all its steps."""
+    page = ROOT / "docs" / "tutorial" / "own-script.md"
+    (waits,) = [block for block in fenced(page, "") if block.startswith("deadline = ")]
+    script = f"""\
+import os, pathlib, time
+import numpy as np
+import p2psgd
+
+place = pathlib.Path({str(tmp_path)!r})
+late = "node-1" in os.environ["P2PSGD_CONTROL"]
+while late and not (place / "trained").exists():
+    time.sleep(0.1)
+with p2psgd.attach(np.zeros(100, np.float32)) as link:
+    while link.steps < 3000 and not link.stopping:
+        link.receive()
+        link.send(np.full(100, 1e-3, np.float32), threshold=1000)
+    (place / "trained").touch()
+{textwrap.indent(waits, "    ")}
+    np.save(place / f"weights-{{int(late)}}.npy", link.weights)
+"""
+    assert steps_of(train_on_two_nodes(tmp_path, script)) == [3000, 3000]
+    first, second = (np.load(tmp_path / f"weights-{number}.npy") for number in (0, 1))
+    np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.long

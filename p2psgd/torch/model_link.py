@@ -415,6 +415,8 @@ class ModelLink:
         """Send what is left, and follow the peers until each of them has made as many steps as this node.
 
         `close` does so at the end of the training. In a ring all nodes have made equally many steps anyway.
+        It does not wait for a node that has made no step yet, such as one whose script attaches later: nobody
+        knows whether it comes at all. docs/how-to/torch.md shows how to wait for those, with a limit.
 
         Args:
             steps: The number of steps to wait for. Default: those of this node.
