@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Final
 
 _BELOW_1: Final = "from 0 to below 1"
-_POSITIVE: Final = "above 0 and at most 1"
+_NORMAL: Final = "from 1e-37 to 1"  # what is much smaller is 0 in float32
 _TO_1: Final = "from 0 to 1"
 _RANGES: Final[Mapping[str, tuple[str, Callable[[float], bool]]]] = {  # of a setting: in words, and as a test
     "beta1": (_BELOW_1, lambda value: 0 <= value < 1),
     "beta2": (_BELOW_1, lambda value: 0 <= value < 1),
-    "epsilon": (_POSITIVE, lambda value: 0 < value <= 1),
+    "epsilon": (_NORMAL, lambda value: 1e-37 <= value <= 1),
     "initial": (_TO_1, lambda value: 0 <= value <= 1),
     "momentum": (_BELOW_1, lambda value: 0 <= value < 1),
     "weight_decay": (_TO_1, lambda value: 0 <= value <= 1),
