@@ -76,7 +76,7 @@ GRADIENTS_BYTES_MAX: Final = 256 * 1024**2  # of one round; beyond, they are add
 GONE_S: Final = 0.5  # without a link an owner is given nothing more
 PUBLISH_MIN_S: Final = 0.002  # between two publications, however much comes
 PUBLISH_S: Final = 0.5  # what comes later than this after the last one is published at once
-AHEAD: Final = PENDING_MAX // 2  # contributions of one node that are not covered: it is to wait for no others
+AHEAD: Final = PENDING_MAX // 2  # contributions of one node that are not covered: with more it soon waits
 
 
 class Owners:
