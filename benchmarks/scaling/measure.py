@@ -136,7 +136,7 @@ def _together(all_machines: Sequence[Machine]) -> bool:
 
 
 def _lines(path: Path, *, last_bytes: int | None = None) -> list[Line]:
-    """All whole lines, or those in the last so many bytes."""
+    """All whole lines, or those in the last bytes of the file."""
     if not path.exists():
         return []
     begin = 0 if last_bytes is None else max(0, path.stat().st_size - last_bytes)

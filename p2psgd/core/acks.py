@@ -63,7 +63,7 @@ def _beyond(floors: _Floors, least: _Floors) -> _Floors:
 
 
 class _Past:
-    """What members keep of reports that are over. Most have the same, and share it."""
+    """Adds to what members keep of reports that are over. Most have the same, and share it."""
 
     def __init__(self) -> None:
         self._added: dict[tuple[int, int], tuple[tuple[_Floors, ...], _Floors, tuple[_Floors, ...]]] = {}

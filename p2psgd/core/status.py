@@ -94,7 +94,7 @@ class StatusSender:
         self.loss: float | None = None  # of this node's trainer
         self.standing: Callable[[], bytes] = bytes  # in the ring, packed; empty without one
         self.covered_steps: Callable[[], int] | None = None  # of the trainer, in mode `owners`
-        self.resigned = False  # this node leaves: peers are to give it nothing more, as if it were not READY
+        self.resigned = False  # this node leaves: peers give it nothing more, as if it were not READY
         self._cluster = cluster
         self._state = state
         self._node = node

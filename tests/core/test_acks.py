@@ -163,9 +163,9 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
                 continue
             life = Origin(each.node, each.incarnation)
             views[life] = max(view_max, views[life])
-            for told in rows:
-                origin = Origin(told.node, told.incarnation)
-                most[life][origin] = max(most[life][origin], told.least)
+            for each_row in rows:
+                origin = Origin(each_row.node, each_row.incarnation)
+                most[life][origin] = max(most[life][origin], each_row.least)
         for member in (*lives[10:], *(Origin(node, 2) for node, _ in lives[10:])):
             assert [acks.applied(member, origin) for origin in (ME, lives[-1])] == [
                 most[member][origin] for origin in (ME, lives[-1])

@@ -802,7 +802,7 @@ class Owners:
     def hand_over(self, now: float) -> None:
         """Publish what is due, and contribute to the others what else this owner has added up, since it
         leaves. What comes from now on is not taken: nothing would ever cover it. So it says at once that
-        others are to give it nothing: GOODBYE comes only when they have acknowledged all.
+        others give it nothing from now on: GOODBYE comes only when they have acknowledged all.
         """
         self.publish(now)
         self._left = True
