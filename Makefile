@@ -117,7 +117,7 @@ test-operations: $(VENV)/.test
 
 # Nodes in the engines of docs/engines, as far as those are here: Slurm, sshd, dnsmasq, kubectl, PyTorch; most need root.
 # What is not here is skipped, and named.
-test-engines: $(VENV)/.test
+test-engines: $(VENV)/.test $(VENV)/.test-engines
 	P2PSGD_ENGINES=1 $(BIN)/python -m pytest tests/engines -s $(PYTEST_ARGS)
 
 # What needs an NVIDIA GPU; without one the tests skip, or fail if P2PSGD_REQUIRE_GPU is set.

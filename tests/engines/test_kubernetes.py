@@ -68,6 +68,18 @@ def objects(request: pytest.FixtureRequest) -> dict[str, Manifest]:
     return render(request.param)
 
 
+def test_the_objects_fit_the_schemas_of_a_current_kubernetes(objects: dict[str, Manifest]) -> None:
+    """But the PodMonitor, which is the Prometheus operator's."""
+    schemas: Any = pytest.importorskip("kubernetes_validate", reason="needs make .venv/.test-engines")
+    version = schemas.latest_version()
+    assert tuple(map(int, version.split(".")[:2])) >= (1, 37)
+    for kind in objects.keys() - {"PodMonitor"}:
+        schemas.validate(objects[kind], version, strict=True)
+    node_of(objects)["livenessProbe"]["httpget"] = {}
+    with pytest.raises(schemas.ValidationError, match="httpget"):
+        schemas.validate(objects["StatefulSet"], version, strict=True)
+
+
 def test_nodes_find_each_other_by_a_headless_service_before_they_are_ready(
     objects: dict[str, Manifest],
 ) -> None:
