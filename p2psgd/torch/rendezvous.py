@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -56,9 +57,11 @@ JOIN_TIMEOUT_S: Final = 600  # until all members have arrived; torchrun's own de
 POLL_S: Final = 0.2  # while a world forms
 SILENT_TIMEOUTS: Final = 2  # failure timeouts after which a member is taken for dead, as a joiner would do it
 LOOK_S: Final = 1.0  # between looks at the members while workers run: about as often as p2psgd top asks
-CONNECT_S: Final = 5  # to a store
+CONNECT_S: Final = 2  # to a store
 ANSWER_S: Final = 10.0  # of a store, after which its host is given up
 READ_S: Final = 60  # for what another agent is about to write
+
+LOST: Final = (RuntimeError, RendezvousConnectionError)  # what a store raises, or the wait for it
 
 AnswerT = TypeVar("AnswerT")
 
@@ -262,7 +265,7 @@ class MemberRendezvous(RendezvousHandler):  # type: ignore[misc]
                         port = meeting.worker_port()
                         break
                     waits = f"no torchrun has come from {', '.join(meeting.missing())}"
-                except (RuntimeError, RendezvousConnectionError) as error:  # its agent is not there yet
+                except (*LOST, OSError) as error:  # its agent is not there yet
                     meeting = None
                     waits = f"{world.names[0]}, the first member, has no store at port {self._port}: {error}"
             if time.monotonic() > deadline:
@@ -284,18 +287,18 @@ class MemberRendezvous(RendezvousHandler):  # type: ignore[misc]
             if world != formed:
                 return max(1, len(set(world.incarnations) - set(formed.incarnations)))
             return int(self._meeting.is_over)
-        except (RuntimeError, RendezvousConnectionError):
+        except LOST:
             return 1  # the daemon or the first member's agent is gone
 
     def is_closed(self) -> bool:
         """Return whether the job is known to have ended."""
-        with contextlib.suppress(RuntimeError, RendezvousConnectionError):
+        with contextlib.suppress(*LOST):
             return self._meeting is not None and self._meeting.closed
         return False
 
     def set_closed(self) -> None:
         """End the job: no world is formed any more while the first member's agent is there."""
-        with contextlib.suppress(RuntimeError, RendezvousConnectionError):
+        with contextlib.suppress(*LOST):
             if self._meeting is not None:
                 self._meeting.close()
 
@@ -376,8 +379,10 @@ class MemberRendezvous(RendezvousHandler):  # type: ignore[misc]
     def _open_store(self, host: str, *, is_master: bool = False) -> TCPStore:
         if not host:
             raise RendezvousConnectionError("no address of it is known")
-        timeout = timedelta(seconds=CONNECT_S)
-        return TCPStore(host, self._port, is_master=is_master, timeout=timeout, wait_for_workers=False)
+        if not is_master:  # what PyTorch does by itself takes twice the timeout, and prints pages
+            socket.create_connection((host, self._port), timeout=CONNECT_S).close()
+        options = {"timeout": timedelta(seconds=CONNECT_S), "wait_for_workers": False, "is_master": is_master}
+        return _within(ANSWER_S, lambda: TCPStore(host, self._port, **options))
 
 
 def handler() -> RendezvousHandlerCreator:

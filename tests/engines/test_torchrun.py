@@ -20,6 +20,7 @@ from p2psgd.storage.identity import lay_down_id
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.daemons import Daemon, all_stopped, until
+from tests.lan import Lan
 from tests.operations.machines import CHECKOUT
 from tests.ports import free_ports
 from tests.torch.needed import torch
@@ -74,18 +75,65 @@ def test_nodes_of_two_processes_train_though_one_process_is_killed(
     assert accuracy > 0.9
 
 
-def start(directory: Path, name: str, lines: list[str], store_port: int) -> Daemon:
-    """Start one of the nodes a, b and c, members in this order, with an agent of the job as its trainer."""
-    job = ["--nnodes", "1:3", "--rdzv-id", "digits", "--max-restarts", "20", "--monitor-interval", "0.5"]
-    backend = ["--rdzv-backend", "p2psgd", "--rdzv-conf", f"port={store_port}"]
-    script = [str(ELASTIC), str(EPOCHS), str(directory / f"{name}.pt")]  # a disk of its own
-    agent = shlex.join([sys.executable, "-m", "torch.distributed.run", *job, *backend, *script])
-    (directory / "hosts.txt").write_text("\n".join(lines))
-    state, number = directory / name, "abc".index(name)
-    state.mkdir(mode=0o700, exist_ok=True)
-    lay_down_id(state, node=number + 1, name=name)
-    network = ("--peers", str(directory / "hosts.txt"), "--listen", lines[number], "--failure-timeout", "2")
-    return Daemon(state, *network, "--trainer", agent)
+class Job:
+    """One job of torchrun on the nodes a, b and c, members in this order; in a Lan each has a host."""
+
+    def __init__(self, directory: Path, lan: Lan | None = None) -> None:
+        self._directory, self._lan = directory, lan
+        self._lines = [f"{address}:7315" for address in lan.addresses] if lan else []
+        self._lines = self._lines or [f"127.0.0.1:{port}" for port in free_ports(3)]
+        (self._store_port,) = free_ports(1)
+        (directory / "hosts.txt").write_text("\n".join(self._lines))
+        self.daemons = [self._start(name) for name in "abc"]
+
+    def start_first(self) -> None:
+        """Start the first node again."""
+        self.daemons[0] = self._start("a")
+
+    def _start(self, name: str) -> Daemon:
+        job = ["--nnodes", "1:3", "--rdzv-id", "digits", "--max-restarts", "20", "--monitor-interval", "0.5"]
+        backend = ["--rdzv-backend", "p2psgd", "--rdzv-conf", f"port={self._store_port}"]
+        script = [str(ELASTIC), str(EPOCHS), str(self._directory / f"{name}.pt")]  # a disk of its own
+        agent = shlex.join([sys.executable, "-m", "torch.distributed.run", *job, *backend, *script])
+        state, number = self._directory / name, "abc".index(name)
+        state.mkdir(mode=0o700, exist_ok=True)
+        lay_down_id(state, node=number + 1, name=name)
+        network = ["--peers", str(self._directory / "hosts.txt"), "--listen", self._lines[number]]
+        network += ["--failure-timeout", "2", *(["--insecure-plaintext"] if self._lan else [])]
+        return Daemon(
+            state,
+            *network,
+            *("--trainer", agent),
+            within=self._lan.within(number) if self._lan else None,
+            environment={"GLOO_SOCKET_IFNAME": "eth0" if self._lan else "lo"},
+        )
+
+    def trains_in(self, processes: int) -> None:
+        """Wait until so many processes have made two more epochs together."""
+        before, begin = self._epochs_in(processes), time.monotonic()
+        what = f"two epochs in {processes} processes"
+        until(lambda: self._epochs_in(processes) >= before + 2, what, timeout_s=LIMIT_S)
+        print(f"{what} after {time.monotonic() - begin:.1f} s")
+
+    def _epochs_in(self, processes: int) -> int:
+        mark = f" in {processes} processes: loss "
+        return sum(daemon.words().count(mark) for daemon in self.daemons)
+
+    def end_soon(self) -> None:
+        """Have the last node's worker start again with a checkpoint near the end, the newest of all."""
+        (worker,) = processes_of(self.daemons[2], workers_only=True)
+        os.kill(worker, signal.SIGKILL)
+        kept = self._directory / "c.pt"
+        _, *state = torch.load(kept)
+        torch.save((EPOCHS - LAST, *state), kept)
+
+    def result(self) -> str:
+        """Wait for the end, and return what all nodes print in it."""
+        for daemon in self.daemons:
+            until(daemon.finished, "the job is done", timeout_s=LIMIT_S)
+        results = {str(re.findall("test accuracy .*", each.words())[-1]) for each in self.daemons}
+        assert len(results) == 1
+        return results.pop()
 
 
 def processes_of(daemon: Daemon, *, workers_only: bool = False) -> list[int]:
@@ -101,48 +149,42 @@ def processes_of(daemon: Daemon, *, workers_only: bool = False) -> list[int]:
 
 
 def kill(daemon: Daemon) -> None:
-    """End a node as a machine without power does: the daemon, its agent and its workers at once."""
-    processes = processes_of(daemon)
-    daemon.process.kill()
-    for process in processes:
+    """End a node's daemon, agent and workers at once, as a machine's end does."""
+    for process in (daemon.process.pid, *processes_of(daemon)):
         os.kill(process, signal.SIGKILL)
-    daemon.kill()
+    daemon.process.wait(LIMIT_S)
 
 
 def test_agents_of_the_daemons_members_go_on_without_the_first_one_and_take_it_back(
     tmp_path: Path, needs: Callable[..., None]
 ) -> None:
     needs()
-    lines, (store_port,) = [f"127.0.0.1:{port}" for port in free_ports(3)], free_ports(1)
-    with all_stopped([start(tmp_path, name, lines, store_port) for name in "abc"]) as daemons:
+    job = Job(tmp_path)
+    with all_stopped(job.daemons):
+        job.trains_in(3)
+        kill(job.daemons[0])  # it is the first member: its agent has the store
+        job.trains_in(2)
+        job.start_first()
+        job.trains_in(3)
+        job.end_soon()
+        job.trains_in(3)  # the same members, in another round
+        result = job.result()
+    print(result)
+    assert float(result.split()[2].rstrip(",")) > 0.9
 
-        def train_in(processes: int) -> None:
-            """Wait until so many processes have made two more epochs together."""
-            mark = f" in {processes} processes: loss "
-            before = [daemon.words().count(mark) for daemon in daemons]
 
-            def made() -> bool:
-                now = [daemon.words().count(mark) for daemon in daemons]
-                return sum(now) >= sum(before) + 2
-
-            begin = time.monotonic()
-            until(made, f"two epochs in {processes} processes", timeout_s=LIMIT_S)
-            print(f"two epochs in {processes} processes after {time.monotonic() - begin:.1f} s")
-
-        train_in(3)
-        kill(daemons[0])  # the first member, whose agent has the store, and whose worker has the workers'
-        train_in(2)
-        killed, daemons[0] = daemons[0], start(tmp_path, "a", lines, store_port)
-        assert killed.process.poll() is not None
-        train_in(3)  # the first member again
-        (worker,) = processes_of(daemons[2], workers_only=True)
-        os.kill(worker, signal.SIGKILL)
-        _, *state = torch.load(tmp_path / "c.pt")
-        torch.save((EPOCHS - LAST, *state), tmp_path / "c.pt")  # the newest, which all go on with
-        train_in(3)  # the same members, in another round
-        for daemon in daemons:
-            until(daemon.finished, "the job is done", timeout_s=LIMIT_S)
-        results = {re.findall("test accuracy .*", daemon.words())[-1] for daemon in daemons}
-    print(*results)
-    assert len(results) == 1
-    assert float(results.pop().split()[2].rstrip(",")) > 0.9
+@pytest.mark.root
+def test_agents_leave_a_first_member_that_is_cut_off_though_its_store_only_falls_silent(
+    tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs()
+    with Lan(3, rate="1gbit", burst="256kb") as lan:
+        job = Job(tmp_path, lan)
+        with all_stopped(job.daemons):
+            job.trains_in(3)
+            lan.set_link(0, up=False)
+            job.trains_in(2)
+            lan.set_link(0, up=True)
+            job.trains_in(3)
+            job.end_soon()
+            assert job.result()
