@@ -79,6 +79,7 @@ RING_HEADER_BYTES_MAX: Final = 64  # before what a RING_UPDATE or RING_CHUNK car
 BUFFER_BYTES: Final = (
     256 * 1024
 )  # a few hundred usual updates' worth of one read; larger bodies get a buffer of their own
+GROWTH: Final = 4  # of a link's buffer, up to that, when a read fills it or a frame needs more
 AHEAD_BYTES: Final = 64 * 1024  # read beyond a large RING_CHUNK, so that little of the next has to move
 
 _GREETINGS: Final = (FrameType.HELLO, FrameType.WELCOME)
@@ -137,6 +138,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._limits: Mapping[FrameType, int] = HANDSHAKE_LIMITS
         self._buffer = bytearray(PREFIX.size + SMALL_BYTES_MAX)
+        self._bytes_max = len(self._buffer)
         self._start = 0
         self._end = 0
         self._body: bytearray | None = None
@@ -148,15 +150,14 @@ class FrameReader:
     def open(self, limits: Mapping[FrameType, int]) -> None:
         """Switch from the greeting's limits to those of a linked peer."""
         self._limits = limits
-        waiting = self._buffer[self._start : self._end]
-        self._buffer = bytearray(BUFFER_BYTES)
-        self._buffer[: len(waiting)] = waiting
-        self._start, self._end = 0, len(waiting)
+        self._bytes_max = BUFFER_BYTES
 
     def get_buffer(self) -> memoryview:
         """Return the memory where the transport may write next; never empty."""
         if self._body is not None:
             return memoryview(self._body)[self._filled :]
+        if self._end == len(self._buffer) < self._bytes_max:  # there may well be more
+            self._grow(self._end + 1)
         if self._start == self._end:
             self._start = self._end = 0
         elif self._start and len(self._buffer) - self._end < (self._chunk_rest or len(self._buffer) // 2):
@@ -198,7 +199,9 @@ class FrameReader:
             return frame_type, body if frame_type is FrameType.RING_CHUNK else bytes(body)
         if self._chunks and frame_type is FrameType.RING_CHUNK:
             self._chunk_rest = length - (self._end - body_start)
-        if PREFIX.size + length > len(self._buffer):
+        if len(self._buffer) < PREFIX.size + length <= self._bytes_max:
+            self._grow(PREFIX.size + length)
+        elif PREFIX.size + length > len(self._buffer):
             self._chunk_rest = 0
             self._body = bytearray(length)
             self._body_type = frame_type
@@ -206,6 +209,16 @@ class FrameReader:
             self._body[: self._filled] = memoryview(self._buffer)[body_start : self._end]
             self._start = self._end = 0
         return None
+
+    def _grow(self, bytes_min: int) -> None:
+        """Go on with a larger buffer: many links are idle, and a new buffer's memory is written to."""
+        size = len(self._buffer)
+        while size < bytes_min:
+            size *= GROWTH
+        waiting = self._buffer[self._start : self._end]
+        self._buffer = bytearray(min(size, self._bytes_max))
+        self._buffer[: len(waiting)] = waiting
+        self._start, self._end = 0, len(waiting)
 
     def _refusal(self, number: int, length: int) -> PeerError:
         """Build the error for a frame's prefix that is not allowed."""

@@ -196,6 +196,15 @@ def test_a_body_of_the_greatest_length_comes_out_whole(frame_type: FrameType) ->
     assert feed(opened(), pack_frame(frame_type, body), 200_000) == [(frame_type, body)]
 
 
+def test_a_reader_whose_peer_sends_little_keeps_a_small_buffer_and_grows_with_what_comes() -> None:
+    reader, small = opened(), pack_frame(FrameType.UPDATE, bytes(1000))
+    for _ in range(100):
+        feed(reader, small, 10**6)
+    assert len(reader.get_buffer()) <= 2 * SMALL_BYTES_MAX
+    feed(reader, small * 1000, 10**6)
+    assert len(reader.get_buffer()) > BUFFER_BYTES // 2
+
+
 @pytest.mark.parametrize("weights", [1, 10**3, 10**7, 2**31])
 def test_a_reader_takes_no_more_memory_than_its_buffer_and_one_body(weights: int) -> None:
     limits = link_limits(weights)
