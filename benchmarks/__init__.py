@@ -18,6 +18,7 @@ BENCHES: Final = (
     "residual",
     "apply",
     "daemon",
+    "idle",
     "tls",
     "floods",
     "step",
