@@ -97,6 +97,8 @@ def train(
     _exclusive(steps, seconds)
     check_device(device)
     loaded = load_recipe(recipe, Told(mode, payload, rule, rounds))
+    if loaded.run.trains.closure:
+        raise UsageError(f'recipe {loaded.name} is for mode "closure": train it with p2psgd lbfgs')
     run_trainer(
         loaded,
         backend=find_backend(device or loaded.device),
@@ -106,6 +108,16 @@ def train(
         initial=initial,
         started=started,
     )
+
+
+def lbfgs(recipe: RecipeOption = "digits", steps: StepsOption = None, initial: InitialOption = None) -> None:
+    """Minimize a recipe's loss over all data by L-BFGS, in lockstep with all nodes, on this machine's
+    daemon.
+    """
+    from p2psgd.recipes.full_batch import minimize
+    from p2psgd.recipes.recipe import Told, load_recipe
+
+    minimize(load_recipe(recipe, Told(mode="closure")), initial=initial, steps=steps, say=print_text)
 
 
 def local(
@@ -229,7 +241,13 @@ def index(
 # All commands, as `p2psgd --help` lists them.
 
 
-for configured, heading in ((local, TRAIN), (node, TRAIN), (train, TRAIN), (doctor, PREPARE)):
+for configured, heading in (
+    (local, TRAIN),
+    (node, TRAIN),
+    (train, TRAIN),
+    (lbfgs, TRAIN),
+    (doctor, PREPARE),
+):
     app.command(cls=ConfiguredCommand, context_settings=FROM_ENVIRONMENT, rich_help_panel=heading)(configured)
 app.command(rich_help_panel=TRAIN)(recipe)
 for asking in (status, top, events, digest):

@@ -33,6 +33,7 @@ class ModeWord(enum.StrEnum):
     ASYNC = "async"
     OWNERS = "owners"
     RING = "ring"
+    CLOSURE = "closure"
 
 
 class PayloadWord(enum.StrEnum):
@@ -115,7 +116,10 @@ PartsOption = Annotated[
 ]
 StepsOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Steps of each node, or rounds of a ring; default: as the recipe says."),
+    typer.Option(
+        min=1,
+        help="Steps of each node, rounds of a ring, or iterations of L-BFGS; default: as the recipe says.",
+    ),
 ]
 SecondsOption = Annotated[
     float | None,
@@ -129,7 +133,8 @@ ModeOption = Annotated[
     ModeWord | None,
     typer.Option(
         help="async: nobody waits; owners: nor there, each node adds up a part of the weights; ring: in "
-        "rounds, all in step (default: as the recipe says, else async)."
+        "rounds, all in step; closure: L-BFGS on all data, as `p2psgd lbfgs` (default: as the recipe says, "
+        "else async)."
     ),
 ]
 PayloadOption = Annotated[

@@ -23,9 +23,18 @@ from p2psgd.base.formatting import counted
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import ReplicaAnswer, ReplicaRequest, check_answer, close_descriptors
 from p2psgd.ipc.run_proposal import Tensors
-from p2psgd.ipc.script_state import ALIAS, BUFFER, ScriptState, ScriptValue, read_state
+from p2psgd.ipc.script_state import (
+    ALIAS,
+    BUFFER,
+    ScriptState,
+    ScriptValue,
+    read_state,
+    trained_digest,
+    trained_weights,
+)
 from p2psgd.ipc.segments import Access, map_segment
 from p2psgd.storage.files import replacing
+from p2psgd.wire.mode import parse_mode
 from p2psgd.wire.update import weights_of
 
 # ----------------------------------------------------------------------------
@@ -96,14 +105,16 @@ def check_weights_place(path: Path) -> None:
 
 
 def fetch_replica(client: ControlClient, *, with_script: bool = False) -> Replica:
-    """Get a copy of a daemon's replica; `with_script`: also what its script keeps, a gigabyte at most."""
+    """Get a copy of a daemon's replica; `with_script`, and in mode `closure`: also what its script keeps, a
+    gigabyte at most.
+    """
     fields, descriptors = client.exchange(ReplicaRequest())
     try:
         answer = check_answer(ReplicaAnswer, fields)
         if not 1 <= len(descriptors) <= 2:
             raise UsageError(f"the daemon sent {len(descriptors)} descriptors with its replica, not 1 or 2")
         coordinates = map_segment(descriptors[0], np.int32, answer.coordinates, Access.SEALED)
-        script = descriptors[1:] if with_script else []
+        script = descriptors[1:] if with_script or parse_mode(answer.mode).closure else []
         return Replica(answer, coordinates, read_state(script[0]) if script else {})
     finally:
         close_descriptors(descriptors)
@@ -162,8 +173,12 @@ def make_arrays(
     digest: int = 0,
     script: Mapping[str, ScriptValue] | None = None,
 ) -> Made:
-    """Return weights float32 (P,) by tensor, with the buffers that a script keeps."""
+    """Return weights float32 (P,) by tensor, or in their place those that a script keeps as trained, with the
+    buffers that it keeps.
+    """
     kept = script or {}
+    if (trained := trained_weights(kept, values.size)) is not None:
+        values, digest = trained.astype(np.float32), trained_digest(trained)
     arrays: Arrays = {}
     start = 0
     for name, shape in tensors:

@@ -853,7 +853,7 @@ class Link:
                 (a sentence; "" when it waits for nothing). `step` and `of`: how far the training is, in its
                 own steps; from then on the daemon counts, and shows the time left. `batch`: the samples of a
                 step, from which the daemon works out samples per second; or `samples` (int, of this process)
-                and `samples_per_s`.
+                and `samples_per_s`. Of a full-batch method `iteration`, `gradient_norm` and `step_length`.
                 A step split: `timed_steps` of this process and the seconds that they took together,
                 `computing_s`, `waiting_s`, `adding_s`, `sending_s`, and what the daemon did in the same time,
                 `daemon_adding_s`, `daemon_sending_s`. A loss or accuracy that is not finite is shown as

@@ -166,6 +166,9 @@ class ReportRequest(Strict):
     step: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     of: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     batch: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    iteration: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    gradient_norm: Figure | None = None
+    step_length: Figure | None = None
     timed_steps: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     computing_s: Figure = 0.0
     waiting_s: Figure = 0.0

@@ -46,7 +46,7 @@ class Reported:
     def begin(self, steps: int) -> None:
         """Begin with another trainer, which attaches; samples go on, as steps do."""
         self._batch_since, self._samples_before = steps, self.at(steps)["samples"]
-        self._figures.update(samples=0, step=0, of=0, batch=0)
+        self._figures.update(samples=0, step=0, of=0, batch=0, iteration=0)
 
     def end(self) -> None:
         """Forget what is true of a trainer only while it is attached."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import struct
@@ -38,12 +39,28 @@ PLAIN: Final = {"an int": "int64", "a float": "float64", "a text": "uint8", "byt
 _LENGTH: Final = struct.Struct("<I")
 
 BUFFER: Final = "buffer:"  # then a name: an array that files of weights have as well, under that name
+TRAINED: Final = "trained:"  # an array (P,): the weights that files of weights have in place of the replica's
 ALIAS: Final = "alias:"  # then a name: a text, the tensor or buffer that files of weights have a second time
 
 ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview
 ScriptState = dict[str, ScriptValue]
 Side = Annotated[int, Field(ge=0, le=STATE_BYTES_MAX)]
 Value = tuple[Name, str, Annotated[tuple[Side, ...], Field(max_length=16)]]
+
+
+def trained_weights(state: Mapping[str, ScriptValue] | None, weights: int) -> NDArray[np.float64] | None:
+    """Return the trained weights, float64 (P,), that a script keeps in a run with this number of `weights`;
+    None if it keeps none.
+    """
+    found = None if state is None else state.get(TRAINED)
+    if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or found.shape != (weights,):
+        return None
+    return found.astype(np.float64)
+
+
+def trained_digest(trained: NDArray[np.float64]) -> int:
+    """Return the digest of trained weights, of all their bits."""
+    return int.from_bytes(hashlib.blake2b(trained.tobytes(), digest_size=8).digest(), "big")
 
 
 class _Header(Strict):

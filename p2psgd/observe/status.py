@@ -170,6 +170,9 @@ class TrainerStatus(Part):
     loss: Figure = None
     test_accuracy: Figure = Field(None, description="fraction")
     epoch: Figure = None
+    iteration: int = Field(0, description="of a full-batch method")
+    gradient_norm: Figure = Field(None, description="Euclidean, there")
+    step_length: Figure = Field(None, description="of its last step, in units of the direction")
     waits: str = ""
     timed_steps: int = Field(0, description="of this process; the times below are those of all of them")
     computing_s: float = 0.0

@@ -199,7 +199,12 @@ def progress_facts(status: NodeStatus) -> list[str]:
     trainer = status.trainer
     facts = [f"step {grouped(trainer.steps)}"] if trainer.steps else []
     facts += filter(None, [progress_words([status])])
+    facts += [f"iteration {grouped(trainer.iteration)}"] if trainer.iteration else []
     facts += [f"loss {decimals(trainer.loss, 3)}"] if trainer.loss is not None else []
+    if trainer.gradient_norm is not None:
+        facts.append(f"gradient {trainer.gradient_norm:.2g}")
+    if trainer.step_length is not None:
+        facts.append(f"step length {trainer.step_length:.2g}")
     if not counts_samples(trainer) and trainer.steps_per_s is not None:
         facts.append(f"{decimals(trainer.steps_per_s, 1)} steps/s")
     if counts_samples(trainer):

@@ -349,14 +349,15 @@ def load_data_of(recipe: Recipe) -> Dataset:
     """Load the data that a recipe trains on; UsageError if they cannot be had, or cannot be used in its
     mode.
     """
-    ring = recipe.run.trains.rounds
-    if ring and is_url(recipe.data):
+    trains = recipe.run.trains
+    whole = trains.rounds or trains.closure
+    if whole and is_url(recipe.data):
         raise UsageError(
             f"recipe {recipe.name}: the shards of {recipe.data} are dealt out in async mode only: copy them "
-            'to a folder on every node and give that folder, or leave mode = "ring" out',
+            f'to a folder on every node and give that folder, or leave mode = "{recipe.run.mode}" out',
             ExitCode.CONFIGURATION,
         )
-    return load_dataset(recipe.data, dealt=not ring)
+    return load_dataset(recipe.data, dealt=not whole)
 
 
 def load_dataset(data: str, *, dealt: bool = True) -> Dataset:

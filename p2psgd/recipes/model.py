@@ -110,17 +110,19 @@ def initial_weights(shape: Shape, seed: int) -> dict[str, Vector]:
 
 
 class Net:
-    """The arithmetic of one shape for mini-batches of up to `batch_max` samples, by the functions of `xp`."""
+    """The arithmetic of one shape for mini-batches of up to `batch_max` samples, by the functions of `xp`, in
+    numbers of one `dtype`.
+    """
 
-    def __init__(self, shape: Shape, batch_max: int, xp: ModuleType = np) -> None:
+    def __init__(self, shape: Shape, batch_max: int, xp: ModuleType = np, dtype: str = "float32") -> None:
         self.shape = shape
         self.batch_max = batch_max
         self._xp = xp
-        self._sums = [xp.empty((batch_max, width), np.float32) for _, width in shape.layers]
-        self._errors = [xp.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
-        self._slopes = [xp.empty((batch_max, width), np.float32) for _, width in shape.layers[:-1]]
+        self._sums = [xp.empty((batch_max, width), dtype) for _, width in shape.layers]
+        self._errors = [xp.empty((batch_max, width), dtype) for _, width in shape.layers[:-1]]
+        self._slopes = [xp.empty((batch_max, width), dtype) for _, width in shape.layers[:-1]]
         self._active = [xp.empty((batch_max, width), np.bool_) for _, width in shape.layers[:-1]]
-        self._column = xp.empty((batch_max, 1), np.float32)
+        self._column = xp.empty((batch_max, 1), dtype)
         self._rows = xp.arange(batch_max)
         self._names = [layer_tensors(number) for number in range(1, len(shape.layers) + 1)]
 
@@ -156,7 +158,7 @@ class Net:
             return loss
         error = logits  # now probabilities; minus 1 at the label it is d loss / d logits, times rows
         error[self._rows[:rows], labels] -= 1.0
-        error *= np.float32(1.0 / rows)
+        error *= 1.0 / rows
         parameters = list(self._layers(weights))
         slots = self._slots(gradient)
         with np.errstate(over="ignore", invalid="ignore"):

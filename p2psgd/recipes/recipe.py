@@ -23,7 +23,8 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.data.store import is_url
 from p2psgd.recipes.model import Activation
 from p2psgd.wire.codec import MAGNITUDE_MAX
-from p2psgd.wire.mode import ASYNC, TERNARY, Mode, with_rule
+from p2psgd.wire.fixed_point import PORTIONS_MAX
+from p2psgd.wire.mode import ASYNC, CLOSURE, TERNARY, Mode, with_rule
 from p2psgd.wire.rule import parse_rule
 
 BUILT_IN_DATA = ("speech-small", "digits")
@@ -45,13 +46,17 @@ TAU_RANGE = "a number above 0 and at most 1000000 (in units of the mean gradient
 DENSITY_RANGE = "a number above 0 and at most 0.25 (the fraction of the weights that a step sends)"
 
 
+FOR_CLOSURE = ("name", "seed", "hidden", "activation", "quantum_log2", "lbfgs")  # what nodes agree on there
+FOR_STEPS = {"batch": 1, "epochs": 1, "learning_rate": 1.0}  # what a recipe for `p2psgd lbfgs` may leave out
+
+
 class RunTable(BaseModel):
     """The settings that the nodes of a run agree on beside the training itself."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     two_nodes: Literal["stall", "lower-id"] = "stall"
-    mode: Literal["async", "owners", "ring"] = "async"
+    mode: Literal["async", "owners", "ring", "closure"] = "async"
     payload: Literal["sparse", "dense", "dense-float16", "ternary"] | None = None
     rule: str | None = Field(default=None, max_length=100)
     rounds: bool = False
@@ -66,7 +71,20 @@ class RunTable(BaseModel):
         if self.mode == "owners":
             owners = Mode(self.payload or "", owners=True, rounds=self.rounds)
             return owners if self.rule is None else with_rule(owners, parse_rule(self.rule))
-        return ASYNC
+        return CLOSURE if self.mode == "closure" else ASYNC
+
+
+class LbfgsTable(BaseModel):
+    """The settings of `p2psgd lbfgs`."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    iterations: int = Field(default=500, ge=1, le=1_000_000)
+    history: int = Field(default=10, ge=1, le=100)
+    l2: float = Field(default=1e-4, ge=0, le=1e6)
+    gradient_tolerance: float = Field(default=1e-5, ge=0, le=1e6)
+    loss_tolerance: float = Field(default=2.2e-9, ge=0, le=1)
+    portions: int = Field(default=64, ge=1, le=PORTIONS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +172,16 @@ class Recipe(BaseModel):
         description='"auto", "cpu", "cuda" or "cuda:0", "cuda:1" and so on',
     )
     quantum_log2: int = Field(default=-20, ge=-30, le=0, description="a whole number from -30 to 0")
+    lbfgs: LbfgsTable = Field(
+        default=LbfgsTable(),
+        description="a table with iterations from 1 to 1000000, history from 1 to 100, l2 of 0 or more, "
+        "gradient_tolerance and loss_tolerance of 0 or more, and portions from 1 to 4096",
+    )
     run: RunTable = Field(
         default=RunTable(),
         description='a table with two_nodes = "stall" (of two nodes that lose each other, both wait) or '
-        '"lower-id" (the one with the lower node id goes on), mode = "async", "owners" or "ring", of a '
-        'ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad", '
+        '"lower-id" (the one with the lower node id goes on), mode = "async", "owners", "ring" or "closure", '
+        'of a ring payload = "sparse", "dense" or "dense-float16", of owners rule = "sum", "adagrad", '
         '"adamw" or, in rounds, "nesterov", and rounds = true or false, and of these payload = "ternary"',
     )
 
@@ -195,10 +218,15 @@ class Recipe(BaseModel):
         """The name and a hash of all that must be equal on every node.
 
         The data's place, the device, own_residual, push_every and fetch_every are left out: they may differ
-        between machines. The table `run` is part of the fingerprint itself, and so are the initial weights.
+        between machines. So is what `p2psgd lbfgs` does without, or what it alone needs. The table `run` is
+        part of the fingerprint itself, and so are the initial weights.
         """
         own = {"data", "device", "own_residual", "push_every", "fetch_every"}
         agreed = self.model_dump(mode="json", exclude={*own, "run"})
+        if self.run.trains.closure:
+            agreed = {key: agreed[key] for key in FOR_CLOSURE}
+        else:
+            del agreed["lbfgs"]
         if self.data in BUILT_IN_DATA:
             agreed["data"] = self.data
         text = json.dumps(agreed, sort_keys=True)
@@ -259,6 +287,8 @@ def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe
             near = difflib.get_close_matches(key, fields, n=1)
             guess = f"do you mean {near[0]!r}? " if near else ""
             _refuse(f"{where}: unknown key {key!r}: {guess}the known ones are {', '.join(fields)}")
+    if isinstance(below, dict) and below.get("mode") == "closure":
+        keys = FOR_STEPS | keys
     try:
         recipe = Recipe.model_validate(keys)
     except ValidationError as error:
@@ -333,6 +363,8 @@ def _check_step(recipe: Recipe, where: str) -> None:
     has them may be trained in any mode.
     """
     trains = recipe.run.trains
+    if trains.closure:
+        return
     if (trains.dense or trains.ternary) and recipe.tau is None and recipe.density is None:
         return
     if (recipe.tau is None) == (recipe.density is None):

@@ -90,15 +90,17 @@ class Plan(Request):
         if self.trainer is not None:
             return self.trainer
         file = Path(self.recipe_name)
-        words = [sys.executable, "-m", "p2psgd", "train", "--recipe"]
+        lbfgs = self.recipe is not None and self.recipe.run.trains.closure
+        words = [sys.executable, "-m", "p2psgd", "lbfgs" if lbfgs else "train", "--recipe"]
         words += [str(file.absolute()) if file.is_file() else self.recipe_name]
-        words += ["--rank", f"{index}/{self.nodes}"]
+        words += [] if lbfgs else ["--rank", f"{index}/{self.nodes}"]
         words += ["--initial", str(self.initial.absolute())] if self.initial is not None else []
         words += ["--steps", str(self.steps)] if self.steps is not None else []
         if self.seconds is not None:
             words += ["--seconds", repr(self.seconds), "--started", f"{time.time():.3f}"]
-        words += self.told.options
-        words += ["--device", self.device] if self.device is not None else []
+        if not lbfgs:
+            words += self.told.options
+            words += ["--device", self.device] if self.device is not None else []
         return shlex.join(words)
 
 
@@ -130,6 +132,11 @@ def _check_recipe(asked: Request) -> Recipe:
     recipe = load_recipe(asked.recipe_name, asked.told)
     if recipe.run.trains.ring and asked.nodes == 1:
         raise UsageError("a ring needs two nodes, and this run has one: give -n 2 or more, or --mode async")
+    if recipe.run.trains.closure and (asked.seconds is not None or asked.device not in (None, AUTO, "cpu")):
+        raise UsageError(
+            'in mode "closure" all nodes make the same iterations, on the CPU: give --steps instead of'
+            " --seconds, and leave --device out"
+        )
     dataset = load_data_of(recipe)
     if asked.initial is not None:
         load_initial(asked.initial, net_shape(recipe, dataset))

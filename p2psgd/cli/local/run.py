@@ -41,6 +41,7 @@ from p2psgd.cli.weights_file import export_weights, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.part import part_directories
+from p2psgd.ipc.script_state import trained_weights
 from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
 
@@ -107,9 +108,15 @@ def fetch_compression(daemon: LocalDaemon) -> Compression | None:
 def copy_replica(daemon: LocalDaemon) -> NodeReplica:
     """Get a copy of a node's replica; raises P2psgdError when the daemon is gone or gives something else."""
     with ControlClient(control_path(daemon.directory)) as client:
-        answer, coordinates, _ = fetch_replica(client)
+        answer, coordinates, script = fetch_replica(client)
     return NodeReplica(
-        daemon.name, answer.mode, answer.quantum_log2, answer.digest, coordinates, answer.weights
+        daemon.name,
+        answer.mode,
+        answer.quantum_log2,
+        answer.digest,
+        coordinates,
+        answer.weights,
+        trained_weights(script, answer.weights),
     )
 
 
@@ -545,7 +552,7 @@ class LocalRun:
             digest=proofs[0].digest if identical and self._plan.parts is None else None,
             parts=self._plan.parts,
             part_digests=[proof.digest for proof in proofs if proof.digest is not None] if identical else [],
-            digests={replica.node: replica.digest for group in groups for replica in group},
+            digests={replica.node: replica.content_digest for group in groups for replica in group},
             accuracies=accuracies,
             lost=self._watch.lost,
             compression={daemon.name: fetch_compression(daemon) for daemon in self._watch.live},

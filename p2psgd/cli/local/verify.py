@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base import formatting
 from p2psgd.base.formatting import printable
+from p2psgd.ipc.script_state import trained_digest
 from p2psgd.observe.status import NodeStatus
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
@@ -36,10 +37,15 @@ class NodeReplica:
     digest: int  # what the daemon says it is
     coordinates: NDArray[np.int32]
     weight_count: int
+    trained: NDArray[np.float64] | None = None  # (P,) that its script keeps: then these are its weights
 
     @property
     def weights(self) -> NDArray[np.float32]:
-        """The weights as float32 (P,): exact, a coordinate has 24 bits and the quantum is a power of two."""
+        """The weights as float32 (P,): exact, a coordinate has 24 bits and the quantum is a power of two.
+        Trained ones are rounded.
+        """
+        if self.trained is not None:
+            return self.trained.astype(np.float32)
         return weights_of(
             self.coordinates[: self.weight_count], mode=self.mode, quantum_log2=self.quantum_log2
         )
@@ -48,6 +54,11 @@ class NodeReplica:
     def run(self) -> tuple[str, int]:
         """Return what two replicas of one run have in common."""
         return self.mode, self.quantum_log2
+
+    @property
+    def content_digest(self) -> int:
+        """Return the digest of the weights, whether trained by the script or those of the replica."""
+        return self.digest if self.trained is None else trained_digest(self.trained)
 
     def name_value(self, index: int) -> str:
         """Return a weight for people, exactly: in `unit`, of a dense ring with its bits."""
@@ -76,7 +87,7 @@ class Proof:
     @property
     def digest(self) -> int | None:
         """The digest of all replicas; None when they differ."""
-        return self.groups[0][0].digest if self.identical else None
+        return self.groups[0][0].content_digest if self.identical else None
 
     @property
     def findings(self) -> list[str]:
@@ -107,7 +118,15 @@ def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
 
 
 def _same(left: NodeReplica, right: NodeReplica) -> bool:
-    return left.run == right.run and np.array_equal(left.coordinates, right.coordinates)
+    return (
+        left.run == right.run
+        and np.array_equal(left.coordinates, right.coordinates)
+        and _bits(left.trained) == _bits(right.trained)
+    )
+
+
+def _bits(trained: NDArray[np.float64] | None) -> bytes | None:
+    return None if trained is None else trained.tobytes()
 
 
 def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -> str:
@@ -115,6 +134,9 @@ def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -
     names = [formatting.listed([replica.node for replica in group]) for group in (left, right)]
     if one.run != other.run or one.coordinates.shape != other.coordinates.shape:
         return f"{names[1]}: the replica belongs to another run than that of {names[0]}"
+    if np.array_equal(one.coordinates, other.coordinates):
+        digests = f"{other.content_digest:016x} and {one.content_digest:016x}"
+        return f"{names[1]}: the trained weights differ from those of {names[0]}: digests {digests}"
     places = np.flatnonzero(one.coordinates != other.coordinates)
     first = int(places[0])
     count = formatting.counted(len(places), "weight")
