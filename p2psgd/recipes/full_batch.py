@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import numpy as np
 from p2psgd.base.errors import ExitCode, TrainerError, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
-from p2psgd.ipc.script_state import STATE_BYTES_MAX, TRAINED, trained_digest
+from p2psgd.ipc.script_state import STATE_BYTES_MAX, TRAINED, trained_digest, trained_weights
 from p2psgd.recipes.datasets import Dataset, load_data_of
 from p2psgd.recipes.gradients import ROWS, HostFeed, loss_and_accuracy, net_shape
 from p2psgd.recipes.initial import starting_weights
@@ -26,6 +26,7 @@ from p2psgd.recipes.lbfgs import Lbfgs, NoProgress, Vector, dot
 from p2psgd.recipes.main import Interruption
 from p2psgd.recipes.model import Net, Shape, flat
 from p2psgd.recipes.recipe import Recipe
+from p2psgd.recipes.shared_state import VECTORS, SharedState
 
 PRINT_EVERY_S: Final = 2.0
 KEPT_BY: Final = "p2psgd lbfgs, 1"  # which script's state it is, and its version
@@ -98,7 +99,7 @@ def minimize(
 
 def _check_memory(recipe: Recipe, shape: Shape) -> None:
     """Refuse a net whose history cannot be kept for a restart."""
-    vectors = 2 * recipe.lbfgs.history + 3
+    vectors = 2 * recipe.lbfgs.history + len(VECTORS)
     room = STATE_BYTES_MAX // (8 * vectors)
     if shape.weights >= room:
         raise UsageError(
@@ -133,7 +134,7 @@ class FullBatchTraining:
         Raises what `Link.evaluate` does.
         """
         try:
-            self._method = method = Lbfgs(self._objective, start, history=self._settings.history)
+            self._method = method = self._begin(start)
             self._link.keep(self._keep)
             words = self._why_done(method, iterations)
             while not words and not self._interrupted():
@@ -146,6 +147,15 @@ class FullBatchTraining:
             return False
         self._end(method, words)
         return True
+
+    def _begin(self, start: Vector) -> Lbfgs:
+        """Return the minimization at its start, or where the nodes of the run go on from."""
+        history = self._settings.history
+        state = SharedState(self._link, read_kept(self._link.restored, start.size), start).fetch()
+        if state is None:
+            return Lbfgs(self._objective, start, history=history)
+        self._say(f"goes on after iteration {state['iterations']}")
+        return Lbfgs.resume(self._objective, state, history=history)
 
     def _iterate(self, method: Lbfgs, iterations: int) -> str:
         """Make an iteration, and report it; return why it was the last one, or nothing."""
@@ -191,6 +201,14 @@ class FullBatchTraining:
         assert self._method is not None
         state = self._method.state
         return {"by": KEPT_BY, TRAINED: state.pop("point"), **state}
+
+
+def read_kept(restored: Mapping[str, Any] | None, weights: int) -> dict[str, Any] | None:
+    """Return the state that an earlier trainer kept; None if none did, or if another script did."""
+    if restored is None or restored.get("by") != KEPT_BY:
+        return None
+    point = trained_weights(restored, weights)
+    return None if point is None else {**restored, "point": point}
 
 
 def norm(method: Lbfgs) -> float:

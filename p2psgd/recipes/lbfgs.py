@@ -94,6 +94,7 @@ class Lbfgs:
         self._pairs: deque[Pair] = deque(maxlen=history)
         self._settled: tuple[Pair, ...] = ()  # the pairs at the end of the last iteration
         self.iterations = self.evaluations = self._evaluations_then = 0
+        self._probe = self._probe_then = np.zeros(0)  # the point of the last evaluation
         self.step = self.decrease = 0.0
 
     @property
@@ -109,6 +110,7 @@ class Lbfgs:
         return {
             "point": self.point,
             "gradient": self.gradient,
+            "probe": self._probe_then,
             "s": np.array([pair.s for pair in self._settled]).reshape(-1, self.point.size),
             "y": np.array([pair.y for pair in self._settled]).reshape(-1, self.point.size),
             "loss": self.loss,
@@ -120,18 +122,25 @@ class Lbfgs:
 
     @classmethod
     def resume(cls, function: Function, state: Mapping[str, Any], *, history: int = 10) -> Self:
-        """Return the minimization that had this `state`; it goes on with the same bits."""
+        """Return the minimization that had this `state`; it goes on with the same bits.
+
+        It evaluates the point that was evaluated last, and drops the result: what rounds the next one's may
+        follow from that.
+        """
         found = cls.__new__(cls)
         found._begin(function, history)
         for name in ("point", "gradient", "loss", "step", "decrease", "iterations", "evaluations"):
             setattr(found, name, state[name])
         for s, y in zip(state["s"], state["y"], strict=True):
             found._pairs.append(Pair(s, y, 1.0 / dot(y, s)))
+        function(state["probe"])
+        found._probe = state["probe"]
         found._settle()
         return found
 
     def _settle(self) -> None:
         self._settled, self._evaluations_then = tuple(self._pairs), self.evaluations
+        self._probe_then = self._probe
 
     def iterate(self) -> None:
         """Make one iteration [NW, algorithm 7.5].
@@ -246,6 +255,7 @@ class Lbfgs:
 
     def _evaluate(self, point: Vector) -> tuple[float, Vector]:
         self.evaluations += 1
+        self._probe = point
         return self._function(point)
 
 

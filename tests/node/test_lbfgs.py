@@ -119,6 +119,20 @@ def test_a_killed_node_and_a_stopped_one_change_nothing(
         assert re.search("iteration 60: .* all 60 iterations are made", nodes.daemons[0].words())
 
 
+def test_all_nodes_were_stopped_and_go_on(tmp_path: Path, alone: bytes, hidden: list[int]) -> None:
+    with running(tmp_path / "run", 2, hidden) as nodes:
+        until(lambda: nodes.iteration(0) >= 15, "they are under way", timeout_s=LIMIT_S)
+        for daemon in nodes.daemons:
+            daemon.process.send_signal(signal.SIGTERM)
+        assert [daemon.process.wait(LIMIT_S) for daemon in nodes.daemons] == [0, 0]
+        nodes.daemons[:] = [nodes.start(number) for number in range(2)]
+        assert [nodes.bits(number) for number in range(2)] == [alone] * 2
+        for daemon in nodes.daemons:
+            went_on = re.search("goes on after iteration ([0-9]+)", daemon.words())
+            assert went_on is not None
+            assert 10 <= int(went_on[1]) < 60
+
+
 def test_its_figures_are_in_the_status(tmp_path: Path, hidden: list[int]) -> None:
     with running(tmp_path / "run", 1, hidden) as nodes:
         nodes.bits(0)
