@@ -108,7 +108,7 @@ class Convergence:
         """The rings of the core go on; returns how long that took."""
         world = self._world
         world.training = True
-        liveness = Liveness(world, self._core, work)
+        liveness = Liveness(world, self.core, work)
         took = self._wait(liveness.behind, beyond_s=liveness.limit_s)
         world.training = False
         return took
@@ -117,17 +117,17 @@ class Convergence:
         """All trainers of the core catch up, and go on together; returns how long that took."""
         world = self._world
         world.training = True
-        closures = [daemon.replica.closure for daemon in self._core()]
+        closures = [daemon.replica.closure for daemon in self.core()]
         past = max((closure.results.last for closure in closures if closure is not None), default=0)
 
         def behind() -> str | None:
-            for daemon in self._core():
+            for daemon in self.core():
                 done = daemon.evaluating_trainer.evaluated
                 if done < past + EVALUATIONS:
                     return f"node {daemon.me.node} has made {done} of {past + EVALUATIONS} evaluations"
             return None
 
-        for daemon in self._core():
+        for daemon in self.core():
             daemon.evaluating_trainer.recover()
         again_s = 4 * work.portions * max(work.step_s)
         trips = world.scenario.coordinates // work.piece_numbers + 4 * work.portions + 10
@@ -152,11 +152,12 @@ class Convergence:
         return self.begun and outcast is not None and outcast.fate != "apart"
 
     def _owe(self) -> None:
-        for daemon in self._core():
+        for daemon in self.core():
             for origin in daemon.replica.frontier:
                 self._owed[origin] = max(daemon.replica.frontier.sequence(origin), self._owed.get(origin, 0))
 
-    def _core(self) -> list[Daemon]:
+    def core(self) -> list[Daemon]:
+        """Return all nodes that must become one in the end."""
         forbidden = self._world.chaos.forbidden
         return [
             daemon
@@ -212,7 +213,7 @@ class Convergence:
         """Who was asked to remove a node for good may have died before it was done: now all are asked."""
         self._reminded = True
         for node in sorted(self._world.chaos.forbidden):
-            for daemon in self._core():
+            for daemon in self.core():
                 daemon.when_running(daemon.handle, RemovalRequested(node, forbid=True))
 
     def _ask_person(self) -> None:
@@ -220,7 +221,7 @@ class Convergence:
         for three failure timeouts nobody has been READY, or that has kept somebody from being removed for
         good, a person has those members removed that are not coming back.
         """
-        core, now = self._core(), self._world.clock.now
+        core, now = self.core(), self._world.clock.now
         if now - self._calm_since < PERSON_TIMEOUTS * self._world.scenario.failure_timeout_s:
             return
         here = {daemon.me.node for daemon in core}
@@ -242,7 +243,7 @@ class Convergence:
         return (
             not world.chaos.returning <= away
             or len(up) < world.scenario.nodes
-            or any(daemon.stopping or daemon.book.damaged for daemon in self._core())
+            or any(daemon.stopping or daemon.book.damaged for daemon in self.core())
         )
 
     def _begin_calm(self) -> None:
@@ -252,14 +253,14 @@ class Convergence:
         """How long, from the calm on, those that were evicted for slowness had to wait."""
         ends = (
             past.at + daemon.replica.timing.backoff_s(past.times)
-            for daemon in self._core()
+            for daemon in self.core()
             for past in daemon.replica.membership._changes._evictions.values()
         )
         return max(0.0, max(ends, default=0.0) - self._calm_since)
 
     def _lacking(self) -> dict[Daemon, list[int]]:
         """The sizes of the frames that each node of the core lacks of what others of it have."""
-        core, ledger = self._core(), self._world.inspector.ledger
+        core, ledger = self.core(), self._world.inspector.ledger
         last: dict[Origin, int] = {}
         for daemon in core:
             for origin in daemon.replica.frontier:
@@ -296,7 +297,7 @@ class Convergence:
 
     def _apart(self) -> str | None:
         """What keeps the core from being one."""
-        core = self._core()
+        core = self.core()
         if not core:
             return "nobody lives"
         there = self._world.chaos.forbidden - self._world.inspector.agreement.latest.forbidden
@@ -322,17 +323,17 @@ class Convergence:
         world = self._world
         clock = world.clock
         world.training = True
-        before = {daemon.me: daemon.trainer.updates for daemon in self._core()}
+        before = {daemon.me: daemon.trainer.updates for daemon in self.core()}
         begun = clock.now
         if world.scenario.in_rounds is not None:
-            for daemon in self._core():
+            for daemon in self.core():
                 daemon.ring_trainer.forced = True
                 daemon.ring_trainer.recover()
         slowest_s = IDLE_INTERVALS / max(RATE_MIN, min(world.scenario.rates))
         clock.run_until(begun + world.scenario.work_s)
         while idle := [
             daemon
-            for daemon in self._core()
+            for daemon in self.core()
             if daemon.trainer.updates == before.get(daemon.me) and daemon.me in daemon.view
         ]:
             if clock.now > begun + WORK_TIMEOUTS_MAX * world.scenario.failure_timeout_s + slowest_s:
@@ -348,7 +349,7 @@ class Convergence:
         if account is not None:  # until all have heard that all are in this view
             world.clock.run_until(world.clock.now + world.scenario.failure_timeout_s)
             self._wait(self._apart)
-        core = self._core()
+        core = self.core()
         check_converged(core)
         if account is not None:
             account.check_routes(core)

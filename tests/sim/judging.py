@@ -224,6 +224,9 @@ class Judge:
         world, replica = self._world, daemon.replica
         others = [each.replica for each in world.within_reach() if each is not daemon]
         away = [bury(each) for each in world.living() if each is not daemon and each.replica not in others]
+        core = others
+        if world.convergence.begun:  # one that is cut off from some is no help to them
+            core = [each.replica for each in world.convergence.core() if each is not daemon]
         lost = 0
         for origin in replica.frontier:
             best = max((each.frontier.sequence(origin) for each in others), default=0)
@@ -235,6 +238,7 @@ class Judge:
                     )
                     raise Violation("loss", words)
                 lost += replica.frontier.sequence(origin) - best
+            best = max((each.frontier.sequence(origin) for each in core), default=0)
             if replica.frontier.sequence(origin) > best:
                 first = best + 1
                 self.abandoned[origin] = min(first, self.abandoned.get(origin, first))

@@ -54,6 +54,7 @@ FOUND = {
     557: "a node that was alone when it began to stop did not wait for a member that came",
     2697: "a judge that took two nodes for one run that had not met yet",
     3006: "a judge that did not see that an owner filled its log by an update of its own, after it had asked",
+    792: "a judge that counted on a node which is cut off from all but one",
     1236: "an ambush that sprang before all was healed and killed an owner after that",
 }
 
