@@ -127,6 +127,7 @@ COLUMNS: Final[dict[str, Callable[[Result], str]]] = {
     "nodes": lambda each: f"{each.case.nodes}",
     "weights": lambda each: f"{each.case.weights / 1e6:g} M",
     "Mbit/s": lambda each: f"{each.case.link_mbit:g}",
+    "computing, ms": lambda each: f"{1e3 * each.case.computing_s:g}",
     "steps/s": lambda each: f"{each.measured.steps_per_s:.1f}",
     "predicted": lambda each: f"{each.prediction.steps_per_s:.1f}",
     "error": lambda each: _percent(each.error),
