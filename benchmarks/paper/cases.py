@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.strom2015.pretrain import Pretraining
-from p2psgd.recipes.recipe import Recipe, parse_recipe
+from p2psgd.recipes.recipe import LbfgsTable, Recipe, parse_recipe
 
 RECIPE: Final = Path(__file__).parents[2] / "examples/strom2015/speech-paper.toml"
 RECIPE_TEXT: Final = RECIPE.read_text(encoding="utf-8")
@@ -37,6 +37,7 @@ YOUNGER_KEYS: Final = {
     "fetch_every": 1,
     "rule": None,
     "rounds": False,
+    "lbfgs": LbfgsTable().model_dump(mode="json"),
 }
 
 

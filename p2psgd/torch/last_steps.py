@@ -16,7 +16,7 @@ SILENCE_UNLINKED_S: Final = 5.0
 GAPS_OF_SILENCE: Final = 2
 TURN_S: Final = 0.5  # from one look at that to the next
 SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
-SETTLED_S: Final = 0.3
+SETTLED_S: Final = 1.2  # an owner publishes what is left half a second, and up to a tick, after the last time
 SETTLING_S: Final = 5.0
 
 

@@ -101,8 +101,8 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "train", "--mode", "foo") == ExitCode.USAGE
-    words = "p2psgd: Invalid value for '--mode': 'foo' is not one of 'async', 'owners', 'ring' (see --help)\n"
-    assert capsys.readouterr().err == words
+    words = "Invalid value for '--mode': 'foo' is not one of 'async', 'owners', 'ring', 'closure'"
+    assert capsys.readouterr().err == f"p2psgd: {words} (see --help)\n"
 
 
 def test_a_script_given_as_to_python_is_refused_with_the_option_that_takes_it(

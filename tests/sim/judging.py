@@ -52,6 +52,7 @@ class World(Protocol):
     def now(self) -> float: ...
     def living(self) -> list[Daemon]: ...
     def within_reach(self) -> list[Daemon]: ...
+    def helpful(self) -> list[Daemon]: ...
     def disturbed_at(self, place: int) -> float: ...
     def see(self, what: str, times: int = 1) -> None: ...
 
@@ -224,9 +225,7 @@ class Judge:
         world, replica = self._world, daemon.replica
         others = [each.replica for each in world.within_reach() if each is not daemon]
         away = [bury(each) for each in world.living() if each is not daemon and each.replica not in others]
-        core = others
-        if world.convergence.begun:  # one that is cut off from some is no help to them
-            core = [each.replica for each in world.convergence.core() if each is not daemon]
+        helpful = [each.replica for each in world.helpful() if each is not daemon]
         lost = 0
         for origin in replica.frontier:
             best = max((each.frontier.sequence(origin) for each in others), default=0)
@@ -238,7 +237,7 @@ class Judge:
                     )
                     raise Violation("loss", words)
                 lost += replica.frontier.sequence(origin) - best
-            best = max((each.frontier.sequence(origin) for each in core), default=0)
+            best = max((each.frontier.sequence(origin) for each in helpful), default=0)
             if replica.frontier.sequence(origin) > best:
                 first = best + 1
                 self.abandoned[origin] = min(first, self.abandoned.get(origin, first))

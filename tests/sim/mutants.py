@@ -157,8 +157,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             acks,
             "Acknowledgements.stable",
-            "if member != self._me",
-            "if member != self._me and self.applied(member, self._me)",
+            "if member == self._me or",
+            "if member == self._me or not self.applied(member, self._me) or",
         ),
     ),
     "acks-of-an-old-life-counted": (

@@ -145,6 +145,12 @@ class World:
             if not self.convergence.is_lost(daemon.place) and daemon.me.node not in forbidden
         ]
 
+    def helpful(self) -> list[Daemon]:
+        """All processes that can give others what they have: in the second phase the core, since whoever is
+        cut off from some of it is no help to them.
+        """
+        return self.convergence.core() if self.convergence.begun else self.within_reach()
+
     def see(self, what: str, times: int = 1) -> None:
         """Count an event worth knowing."""
         self.sightings[what] += times
