@@ -186,7 +186,12 @@ OWNERS_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "relays-go-on-after-a-new-view": (Edit(send, "LogSender.follow", "peer.drop_cursor(origin)", "pass"),),
     "relays-stay-as-they-were": (
-        Edit(send, "LogSender.follow", "if known is None:", "if known is None and origin == self._state.me:"),
+        Edit(
+            send,
+            "LogSender.follow",
+            "if origin == self._state.me or self._state.log.trimmed_to(origin) <= after:",
+            "if origin == self._state.me:",
+        ),
     ),
     "rows-that-a-status-leaves-out-lost": (
         Edit(receive, "Receiver._completed", "{**peer.status, **status.rows}", "status.rows"),
