@@ -39,6 +39,7 @@ def test_a_file_gets_json_lines_from_the_first_to_the_last_if_they_are_asked_for
     options = ("--log-format", "json", "--trainer", command)
     with all_stopped([start(tmp_path, *options)]) as (daemon,):
         until(daemon.finished, "the end of training")
+        until(lambda: '"kind": "view"' in daemon.words(), "the view")  # which so few steps do not wait for
         assert daemon.stop() == 0
         said = records(daemon)
     assert (said[-1]["message"], said[-1]["kind"]) == ("stopped by SIGTERM", "stop")
