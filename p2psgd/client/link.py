@@ -436,16 +436,19 @@ class Link:
             self._reload()
         count = memory.steps + steps
         parts = self._pass_over(compute.check(delta), threshold, count)
+        told = count if self.mode.rounds else memory.steps
         entries = [
-            entry for group, words in parts for entry in self._code(count, group.magnitude, words, rate)
+            entry for group, words in parts for entry in self._code(told, group.magnitude, words, rate)
         ]
         given: Given | None = None
         counted: list[bytes] = []
         if self._counts is not None:
-            counted, given = self._count_shards(count, entries)
+            counted, given = self._count_shards(told, entries)
         elif self.mode.rounds:
             entries.append(layout.OUTBOX_ENTRY.pack(count, 0, 0, 0.0))
             given = memory.mark.contribute(changes=True)
+        if entries:  # only the last one tells the step: who has that has all of it
+            entries[-1] = layout.OUTBOX_STEPS.pack(count) + entries[-1][layout.OUTBOX_STEPS.size :]
         if self._waiting.says_it_waits or self._runs_ahead or not memory.has_room(entries):
             self._wait_for_room(entries)
         self._exact = False

@@ -18,6 +18,7 @@ from p2psgd.wire.ring_messages import BUCKETS_MAX, PARTS_MAX
 # steps, step, count, learning rate; the payload follows. The rate is that of a gradient for a rule of owners,
 # else 0. In rounds one with step 0 and count 0, and no payload, closes the contribution to a round.
 OUTBOX_ENTRY = struct.Struct("<QIIf")
+OUTBOX_STEPS = struct.Struct("<Q")  # its first field
 # In a dense ring: steps, kind, offset, count, bytes of the name; name and shape follow, in UTF-8.
 BUCKET_ENTRY = struct.Struct("<QIIII")
 NAME_BYTES_MAX = 200  # and as many of a shape: what a RING_BUCKET takes

@@ -16,8 +16,7 @@ SILENCE_UNLINKED_S: Final = 5.0
 GAPS_OF_SILENCE: Final = 2
 TURN_S: Final = 0.5  # from one look at that to the next
 SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
-SETTLED_S: Final = 0.3  # a peer's last step may be in several updates, and the first of them tells it
-SETTLED_OWNERS_S: Final = 1.2  # an owner publishes what is left half a second, and a tick, after the last
+SETTLED_S: Final = 1.2  # an owner publishes what is left half a second, and a tick, after the last time
 SETTLING_S: Final = 5.0
 
 
@@ -69,8 +68,7 @@ def wait_for_last_steps(
 def settle(link: Link, follow: Callable[[], object]) -> None:
     """Call `follow` until nothing has come for a moment, SETTLING_S at most."""
     end = time.monotonic() + SETTLING_S
-    settled_s = SETTLED_OWNERS_S if link.mode.owners else SETTLED_S
-    while link.wait(settled_s) and not link.stopping and time.monotonic() < end:
+    while link.wait(SETTLED_S) and not link.stopping and time.monotonic() < end:
         follow()
 
 

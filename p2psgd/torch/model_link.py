@@ -447,7 +447,7 @@ class ModelLink:
         if link.mode.rounds:
             return True
         heard = wait_for_last_steps(link, wanted, self._follow, silence_s=silence_s, wait_s=wait_s)
-        if link.peer_steps:  # a peer's last step is in several updates, perhaps of several owners
+        if link.mode.owners:  # a peer's last step is in updates of several owners: not all may have come
             settle(link, self._follow)
         if self._group is not None:
             self._group.gather(None)  # which waits for a rank whose peers are late

@@ -38,7 +38,7 @@ class UpdateHeader:
     """The header of an update: which origin changed how many weights by how much.
 
     `sequence` counts the origin's updates from 1, `digest` is the origin's running digest after this
-    update, `steps` the origin's count of training steps when it was made (news for people and
+    update, `steps` how many training steps of the origin are complete with it (news for people and
     schedules, never a decision about replication), `magnitude` the size of the change in quanta, `count` the
     number of weights changed.
 
