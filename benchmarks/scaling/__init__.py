@@ -61,7 +61,9 @@ class Case:
 
 
 def _curve(name: str, way: Way, link_mbit: float, *counts: int, wanted: int = 0) -> list[Case]:
-    """Of 64 nodes the work of a step takes two processors 200 ms, so these compute for longer."""
+    """Return a case for each number of nodes. 64 nodes compute for longer: their own work in a step keeps two
+    processors busy for 200 ms.
+    """
     return [
         Case(
             name=f"{name}-{nodes}",

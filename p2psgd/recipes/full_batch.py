@@ -32,7 +32,7 @@ PRINT_EVERY_S: Final = 2.0
 KEPT_BY: Final = "p2psgd lbfgs, 1"  # which script's state it is, and its version
 
 
-class Objective:
+class RecipeLoss:
     """The function that is minimized: the mean cross-entropy over all training samples, in nats, plus half of
     `l2` times the sum of all squared weights and biases.
     """
@@ -124,7 +124,7 @@ class FullBatchTraining:
         self._settings, self._dataset, self._link = recipe.lbfgs, dataset, link
         self._interrupted, self._say = interrupted, say
         self._shape = net_shape(recipe, dataset)
-        self._objective = Objective(recipe, dataset, self._shape, link)
+        self._objective = RecipeLoss(recipe, dataset, self._shape, link)
         self._method: Lbfgs | None = None
         self._next_line = 0.0
 

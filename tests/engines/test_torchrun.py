@@ -76,7 +76,7 @@ def test_nodes_of_two_processes_train_though_one_process_is_killed(
 
 
 class Job:
-    """One job of torchrun on the nodes a, b and c, members in this order; in a Lan each has a host."""
+    """A torchrun job on nodes a, b and c, members in this order. In a Lan each has a host of its own."""
 
     def __init__(self, directory: Path, lan: Lan | None = None) -> None:
         self._directory, self._lan = directory, lan

@@ -91,7 +91,7 @@ def running(folder: Path, count: int, *, pace_s: float = 0.005) -> Iterator[Node
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one node comes to."""
+    """The bits that a node alone ends with."""
     with running(tmp_path_factory.mktemp("alone") / "run", 1) as nodes:
         return nodes.bits(0)
 

@@ -88,7 +88,7 @@ def hidden(request: pytest.FixtureRequest) -> list[int]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, hidden: list[int]) -> bytes:
-    """What one node comes to."""
+    """The bits that a node alone ends with."""
     with running(tmp_path_factory.mktemp("alone") / "run", 1, hidden) as nodes:
         return nodes.bits(0)
 

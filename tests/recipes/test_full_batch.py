@@ -13,7 +13,7 @@ import pytest
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.client.link import Link
 from p2psgd.recipes.datasets import load_data_of
-from p2psgd.recipes.full_batch import Objective, minimize
+from p2psgd.recipes.full_batch import RecipeLoss, minimize
 from p2psgd.recipes.gradients import net_shape
 from p2psgd.recipes.lbfgs import Vector
 from p2psgd.recipes.model import flat, initial_weights
@@ -47,10 +47,10 @@ class SumOfParts(Link):
         return sum(loss for loss, _ in parts), sum(gradient for _, gradient in parts)
 
 
-def objective(of: Recipe) -> tuple[Objective, Vector]:
+def objective(of: Recipe) -> tuple[RecipeLoss, Vector]:
     dataset = load_data_of(of)
     shape = net_shape(of, dataset)
-    return Objective(of, dataset, shape, SumOfParts()), flat(initial_weights(shape, of.seed)).astype(
+    return RecipeLoss(of, dataset, shape, SumOfParts()), flat(initial_weights(shape, of.seed)).astype(
         np.float64
     )
 

@@ -95,8 +95,9 @@ class Exchange:
             self._follow(peer, parse_peer_message(FrameType(frame[4]), frame[PREFIX.size :]))
 
     def _check_need(self, event: Event) -> None:
-        """What comes would be held back again. An update that found room may show a gap; and a ring, or an
-        owner that publishes, may fill the log after the question.
+        """Violation if the node asks for updates that its log has no room for. Two cases are right: an update
+        has come and shows that one before it is missing; and the log was filled by a ring, or by the node's
+        own updates, after the question.
         """
         if is_update(event) or self._replica.ring is not None or event is self._published_by:
             return

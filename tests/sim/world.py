@@ -146,8 +146,8 @@ class World:
         ]
 
     def helpful(self) -> list[Daemon]:
-        """All processes that can give others what they have: in the second phase the core, since whoever is
-        cut off from some of it is no help to them.
+        """Return the processes that can give others what they have. In the second phase these are the core: a
+        node outside of it may be cut off from some.
         """
         return self.convergence.core() if self.convergence.begun else self.within_reach()
 
