@@ -661,7 +661,7 @@ class Owners:
         if self.barrier is not None:
             return self.round
         waiting = (
-            each.steps - 1 for channel, each in self._uncovered() if each.seen and channel.owner != self.me
+            each.steps - 1 for channel, each in self._uncovered() if each.own and channel.owner != self.me
         )
         return max(self._told_steps, min(waiting, default=self._steps))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from p2psgd.core.events import TimePassed
 from p2psgd.core.owners.owners import PENDING_MAX, PUBLISH_S, Owners
 from tests.core.cluster import Cluster, own_update
+from tests.core.owners.test_custody import ADAGRAD, gradient
 
 OF_NODE_0, OF_NODE_2 = 10, 4500  # weights, of three nodes
 
@@ -43,3 +46,23 @@ def test_what_came_goes_out_half_a_second_after_the_last_publication_and_not_wit
         cluster.give(2, TimePassed())
         published.append(cluster.replica(2).sequence)
     assert published == [0, 0, 1]
+
+
+@pytest.mark.parametrize("mode", ["owners", ADAGRAD])
+def test_a_node_tells_a_step_when_updates_of_all_owners_that_were_given_it_are_here(
+    clusters: Callable[..., Cluster], mode: str
+) -> None:
+    # Else a peer that waits for the step could save its model without what another owner has not published.
+    cluster = clusters(3, mode=mode)
+    cluster.found()
+    made = gradient([OF_NODE_0, OF_NODE_2]) if mode == ADAGRAD else own_update([OF_NODE_0, OF_NODE_2])
+    cluster.give(0, made)
+    cluster.now += PUBLISH_S
+    cluster.give(0, TimePassed())
+    assert cluster.replica(0).sequence == 1
+    assert owners_of(cluster, 0).covered_steps() == 0
+    cluster.settle()
+    cluster.tick(PUBLISH_S)
+    cluster.tick(PUBLISH_S)
+    steps_seen_by_others = cluster.replica(1).frontier.steps()[cluster.replica(0).me.node]
+    assert owners_of(cluster, 0).covered_steps() == steps_seen_by_others == 1
