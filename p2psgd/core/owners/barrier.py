@@ -210,6 +210,7 @@ class Barrier:
     def follow(self, number: int, now: float) -> None:
         """Note, where this node owns nothing, that the owners have published this round."""
         self.published, self.since = number, now
+        self._first = self._half = None  # it may have owned weights before, and may again
         self.contributors = len(self.expected(now))
 
     def waits_for(self, now: float) -> list[Origin]:

@@ -300,6 +300,19 @@ def test_half_of_the_members_are_waited_for_longer(running: Rounds) -> None:
     assert running.opened == [3, 2, 2]
 
 
+def test_patience_begins_anew_for_a_node_that_owned_nothing_for_a_while(running: Rounds) -> None:
+    running.share(0, 10)
+    running.tick(1.0)
+    barrier = running.owners(0).barrier
+    assert barrier is not None
+    assert barrier.waits_for(running.now)
+    later = running.now + 100 * TIMEOUT_S
+    barrier.follow(5, later)
+    barrier.end(running.replica(0).me, 6)
+    assert barrier.waits_for(later)
+    assert barrier.tick(later, ready=True) == []
+
+
 def test_a_link_may_be_lost_for_less_than_the_patience(running: Rounds) -> None:
     running.cut(0, 2)
     running.share(0, 10)
