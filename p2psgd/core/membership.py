@@ -356,8 +356,8 @@ class Membership:
     def _requests_of_others(self, now: float) -> dict[int, Set[int]]:
         return {
             node: report.evict_requests
-            for node, report in sorted(self._reports.items())
-            if report.hears
+            for node in sorted(self._requesting)
+            if (report := self._reports[node]).hears
             and report.view == self.view.number
             and now - report.at <= self._timing.failure_timeout_s
             and report.ready
