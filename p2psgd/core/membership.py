@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from p2psgd.core.effects import Effect, LogEvent, Send
@@ -315,24 +316,35 @@ class Membership:
             return None
         here = self._following(now)
         evict, requesters = self._to_evict(now)
-        proposal = self._changes.next_view(view, here, evict=evict, ready=self._ready, now=now)
+        next_view = partial(self._changes.next_view, view, here, needed=self._needed(here), now=now)
+        proposal = next_view(evict=evict, ready=self._ready)
         if proposal is not None and self._is_quorum(self._links.keys() | {self.me.node}):
             staying = here.keys() - self._changes.leaving
             if requesters and not proposal.quorum(staying - requesters, self._two_nodes):
                 # No node gets the majority by evicting others, unless they ask for its eviction too. Of
                 # three, one that has a majority with this node needs no other's request.
                 evict = self._own_requests() | (self._at_odds(now) if len(view.members) > 3 else set())
-                proposal = self._changes.next_view(view, here, evict=evict, ready=self._ready, now=now)
+                proposal = next_view(evict=evict, ready=self._ready)
             if proposal is not None and not proposal.quorum(staying, self._two_nodes):
                 self._held_up = proposal, staying
                 # They could never decide anything again: better that all stay that no person wants out,
-                proposal = self._changes.next_view(view, here, evict=set(), ready=False, now=now)
+                proposal = next_view(evict=set(), ready=False)
                 if proposal is not None and not proposal.quorum(staying, self._two_nodes):
                     # and also those, until there are others who can decide without them.
-                    return self._changes.next_view(
-                        view, here, evict=set(), ready=False, removing=False, now=now
-                    )
+                    return next_view(evict=set(), ready=False, removing=False)
         return proposal
+
+    def _needed(self, here: Mapping[int, int]) -> set[int]:
+        """Return the READY members that a person wants removed while this node is not READY: it takes the
+        state from them first, or what they alone have would go with them.
+        """
+        if self._ready:
+            return set()
+        return {
+            node
+            for node in self._changes.to_remove & here.keys()
+            if node != self.me.node and self._reports[node].ready
+        }
 
     def _own_requests(self) -> set[int]:
         """Return the members that this node would evict; none unless it is READY."""

@@ -81,15 +81,18 @@ class PendingChanges:
         evict: Set[int],
         ready: bool,
         removing: bool = True,
+        needed: Set[int] = frozenset(),
         now: float,
     ) -> View | None:
         """Return the view after `view` as this node wants it; None if nothing changes.
 
         `here`: incarnations of the linked nodes, this one included. `evict`: members that READY members would
-        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals.
+        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals, but
+        those of the `needed` only if they are for good.
         """
         back = {node for node, life in here.items() if life > view.incarnations.get(node, life)}
-        wanted_out = self._removals if removing else {}
+        removals = self._removals.items() if removing else ()
+        wanted_out = {node: forbid for node, forbid in removals if forbid or node not in needed}
         remove = (wanted_out.keys() | evict - back) & view.incarnations.keys()
         if ready:
             remove |= self.leaving & view.incarnations.keys()

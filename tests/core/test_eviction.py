@@ -117,6 +117,20 @@ def test_a_removed_node_comes_back_unless_it_was_forbidden() -> None:
     )
 
 
+@pytest.mark.parametrize("forbid", [False, True])
+def test_a_node_that_is_not_ready_removes_no_ready_one_unless_for_good(forbid: bool) -> None:
+    # The ready one may be the last that has what the other is to take from it.
+    assembly = founded(3)
+    assembly.nodes[1].ready = assembly.nodes[2].ready = False
+    assembly.settle(0.5)
+    assembly.life(2).remove(3, forbid=forbid)
+    assembly.settle(0.9 * FAILURE_TIMEOUT_S)
+    assert (("removed", 3) in assembly.kinds(2)) == forbid
+    assembly.nodes[2].ready = True
+    assembly.settle(FAILURE_TIMEOUT_S)
+    assert ("removed", 3) in assembly.kinds(2)
+
+
 def test_a_wish_to_remove_outlives_a_time_without_a_majority() -> None:
     assembly = founded(3)
     assembly.crash(3)

@@ -255,12 +255,14 @@ class Inspector:
         check_all(self._world.living(), graves, self.agreement, logs=isinstance(self.ledger, Ledger))
 
     def check_reunion(self) -> None:
-        """I5, of all that live and are not forbidden; in a dense ring any state can be given."""
+        """I5, of all that live and are not gone for good; in a dense ring any state can be given."""
         if isinstance(self.ledger, DenseLedger):
             return
-        forbidden = self.agreement.latest.forbidden
-        living = [each.replica for each in self._world.living() if each.me.node not in forbidden]
-        trapped = find_trapped(living, self._world.graves.values())
+        world, forbidden = self._world, self.agreement.latest.forbidden
+        within_reach = world.within_reach()
+        gone = [each for each in world.living() if each not in within_reach and each.me.node not in forbidden]
+        graves = [*world.graves.values(), *map(bury, gone)]
+        trapped = find_trapped([each.replica for each in within_reach], graves)
         if trapped is not None:
             raise Violation("I5", trapped)
 

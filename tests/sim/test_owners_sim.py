@@ -55,6 +55,9 @@ FOUND = {
     2697: "a judge that took two nodes for one run that had not met yet",
     3006: "a judge that did not see that an owner filled its log by an update of its own, after it had asked",
     792: "a judge that counted on a node which is cut off from all but one",
+    10082: "an owner of weights that had owned none for a while left members out at once",
+    10217: "a judge that counted on a node which a person had removed since it does not come back",
+    11032: "a member that was not READY removed the one that it was to take the state from",
     1236: "an ambush that sprang before all was healed and killed an owner after that",
 }
 
