@@ -99,7 +99,7 @@ def _check_log(daemon: Daemon, ledger: Ledger) -> None:
     replica, log, me = daemon.replica, daemon.replica.log, label(daemon.me)
     frame_bytes = max((len(entries[-1].frame) for entries in ledger.entries.values()), default=0)
     over = log.bytes_held + log.bytes_stored - log.capacity
-    taken = replica.counters.snapshots_taken > 0 or replica.fetch.taking.donor is not None
+    taken = replica.counters.snapshots_taken > 0 or replica.fetch.taking.donor is not None or log.untidy
     tail_bytes = TAIL_PER_CAPACITY * log.capacity * (1 + ENTRY_BYTES / UPDATE_HEADER_BYTES)
     tail_bytes *= taken or daemon.restored
     frames = UNTIL_STALL_FRAMES + daemon.round_updates + daemon.burst_updates
