@@ -192,6 +192,7 @@ class Crowd:
         self._parsed: OrderedDict[bytes, PeerMessage | None] = OrderedDict()
         self.chance = Random(seed)
         self.links: set[frozenset[int]] = set()
+        self._rewiring = False
         votes = Votes(view=NO_VIEW.replace(dict.fromkeys(range(1, nodes + 1), 1), set(), set()))
         self.nodes = {number: Node(self, number, votes, nodes) for number in range(1, nodes + 1)}
 
@@ -275,11 +276,21 @@ class Crowd:
 
     # -- churn
 
+    def rewire(self) -> None:
+        """Link those who are there in a moment: once for all that happens until then."""
+        if not self._rewiring:
+            self._rewiring = True
+            self.after(LATENCY_S, self._rewire)
+
+    def _rewire(self) -> None:
+        self._rewiring = False
+        self.wire(sorted(node.number for node in self.alive if not node.leaving))
+
     def join(self) -> None:
         """A node with an empty disk comes."""
         number = max(self.nodes) + 1
         self.nodes[number] = Node(self, number, NO_VOTES, len(self.nodes))
-        self.wire(sorted(node.number for node in self.alive))
+        self.rewire()
         self.begin(self.nodes[number])
 
     def kill(self, number: int) -> None:
@@ -289,7 +300,7 @@ class Crowd:
         self.exact = False
         for other in [each for cable in self.links if number in cable for each in cable - {number}]:
             self.cut(number, other)
-        self.wire(sorted(each.number for each in self.alive))
+        self.rewire()
 
     def restart(self, number: int) -> None:
         """A killed node starts again, with its votes."""
@@ -297,14 +308,14 @@ class Crowd:
         self.nodes[number] = Node(
             self, number, dead.votes, len(self.nodes), incarnation=dead.me.incarnation + 1
         )
-        self.wire(sorted(node.number for node in self.alive))
+        self.rewire()
         self.begin(self.nodes[number])
 
     def stop(self, number: int) -> None:
         """A node leaves in order."""
         node = self.nodes[number]
         node.leaving = True
-        self.wire(sorted(each.number for each in self.alive if each is not node))
+        self.rewire()
         node.give(HandOver())
         self._leave(node)
 
