@@ -115,7 +115,7 @@ kernels:
 test-operations: $(VENV)/.test
 	P2PSGD_OPERATIONS=1 $(BIN)/python -m pytest tests/operations -s $(PYTEST_ARGS)
 
-# Nodes in the engines of docs/engines, as far as those are here: Slurm, sshd, dnsmasq, kubectl, PyTorch; most need root.
+# Nodes in the engines of docs/engines, as far as those are here: Slurm, Ray, sshd, dnsmasq, kubectl, PyTorch; most need root.
 # What is not here is skipped, and named.
 test-engines: $(VENV)/.test $(VENV)/.test-engines
 	P2PSGD_ENGINES=1 $(BIN)/python -m pytest tests/engines -s $(PYTEST_ARGS)

@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
             # Read once: under a process that runs for months the package may be replaced.
             globals()[name] = version("p2psgd")
             return globals()[name]
-        case "torch" | "gpu":
+        case "torch" | "gpu" | "ray":
             raise AttributeError(f"p2psgd.{name} is imported by itself: import p2psgd.{name}")
         case _:
             raise AttributeError(f"module 'p2psgd' has no attribute {name!r}")

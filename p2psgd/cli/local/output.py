@@ -7,7 +7,9 @@ can follow at leisure: it reads at most READ_BYTES of a log in one turn, and the
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from p2psgd.cli.local.plan import Plan
 from p2psgd.cli.options import Output
@@ -20,15 +22,19 @@ TAIL_BYTES = 1024 * 1024  # enough for LINES_KEPT of the longest lines, escaped
 
 
 class ScriptOutput:
-    """The output of the nodes that a plan shows, as it comes."""
+    """The output of nodes, by their names and log files, as it comes; `named`: each line with its node."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, places: Mapping[str, Path], *, named: bool = False) -> None:
+        self._places = places
+        self._named = named
+        self._offsets = dict.fromkeys(places, 0)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Return the output of the nodes that a plan shows."""
         shown = {Output.FIRST: 1, Output.ALL: plan.nodes, Output.NONE: 0}[plan.output]
-        self._places = {
-            name: plan.directory(index) / LOG_NAME for index, name in enumerate(plan.names[:shown])
-        }
-        self._named = plan.output is Output.ALL
-        self._offsets = dict.fromkeys(self._places, 0)
+        places = {name: plan.directory(index) / LOG_NAME for index, name in enumerate(plan.names[:shown])}
+        return cls(places, named=plan.output is Output.ALL)
 
     def shows(self, node: str) -> bool:
         """Return whether this node's output is shown."""

@@ -348,7 +348,7 @@ class LocalRun:
         self._console = console
         what = f"recipe {plan.recipe.name}" if plan.recipe else "own trainer"
         self._display = Display(console, f"p2psgd local, {formatting.counted(plan.nodes, 'node')}, {what}")
-        self._output = ScriptOutput(plan)
+        self._output = ScriptOutput.of(plan)
         self._watch = Watch(cluster, plan.replicas, self._display, self._output)
         self._parts: list[int | None] = [None] if plan.parts is None else [*range(plan.parts)]
         self._stop_limit_s = STOP_LIMIT_S + 2 * plan.failure_timeout_s

@@ -48,7 +48,7 @@ def plan(tmp_path: Path, output: Output) -> Plan:
 def test_what_scripts_print_is_told_from_what_their_daemons_say(
     tmp_path: Path, nodes: list[Node], output: Output, shown: list[str]
 ) -> None:
-    scripts = ScriptOutput(plan(tmp_path, output))
+    scripts = ScriptOutput.of(plan(tmp_path, output))
     assert scripts.read() == []
     for number, node in enumerate(nodes, 1):
         node.write("waiting for | a trainer", output=False)
@@ -59,7 +59,7 @@ def test_what_scripts_print_is_told_from_what_their_daemons_say(
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path, nodes: list[Node]) -> None:
-    scripts = ScriptOutput(plan(tmp_path, Output.FIRST))
+    scripts = ScriptOutput.of(plan(tmp_path, Output.FIRST))
     nodes[0].write("loss 0.5", output=True)
     whole = nodes[0].log.read_bytes()
     nodes[0].log.write_bytes(whole[:-4])
@@ -69,7 +69,7 @@ def test_a_line_is_read_once_it_is_whole(tmp_path: Path, nodes: list[Node]) -> N
 
 
 def test_much_at_once_is_read_turn_by_turn(tmp_path: Path, nodes: list[Node]) -> None:
-    scripts = ScriptOutput(plan(tmp_path, Output.FIRST))
+    scripts = ScriptOutput.of(plan(tmp_path, Output.FIRST))
     lines = [f"line {number}" for number in range(READ_BYTES // 8)]
     nodes[0].write(*lines, output=True)
     first = scripts.read()
@@ -80,7 +80,7 @@ def test_much_at_once_is_read_turn_by_turn(tmp_path: Path, nodes: list[Node]) ->
 
 
 def test_a_line_beyond_all_limits_is_passed_over(tmp_path: Path, nodes: list[Node]) -> None:
-    scripts = ScriptOutput(plan(tmp_path, Output.FIRST))
+    scripts = ScriptOutput.of(plan(tmp_path, Output.FIRST))
     nodes[0].write("x" * 3 * READ_BYTES, output=False)
     nodes[0].write("epoch 1", output=True)
     assert scripts.read_all() == ["epoch 1"]

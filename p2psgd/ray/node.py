@@ -1,0 +1,257 @@
+"""A node as a Ray actor, which holds the daemon, and by it the trainer, as child processes.
+
+The driver (driver.py) looks at each actor about twice a second, and a look is all that an actor does for it:
+it brings what the node must know, and returns what is known of the node. Ray repeats a look whose actor has
+died in the next incarnation of that actor, on whichever machine. An incarnation that the driver has not seen
+starts no daemon, since the order is for the one before. The daemon ends with its actor, and its state stays on
+the disk of the machine: an actor that finds state there goes on with it, and another one joins as a new node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import safetensors.numpy
+
+from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError
+from p2psgd.cli.local.cluster import LocalDaemon
+from p2psgd.cli.local.output import LOG_NAME, ScriptOutput
+from p2psgd.cli.local.verify import NodeReplica
+from p2psgd.cli.weights_file import fetch_arrays, fetch_replica
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path, default_state_directory
+from p2psgd.ipc.script_state import trained_weights
+from p2psgd.net.address import PORT_DEFAULT
+from p2psgd.storage.files import make_directory
+from p2psgd.storage.identity import is_locked, read_id
+from p2psgd.wire import codec
+from p2psgd.wire.messages import Fields
+
+ANSWER_LIMIT_S: Final = 2.0  # of the daemon; a healthy one answers within milliseconds
+STOP_LIMIT_S: Final = (
+    80.0  # a trainer ends within 10 s, the daemon flushes for up to 30 s, and may save as long
+)
+PORTS: Final = 256  # of which a node takes the first free one; machines with a node each all take the first
+NAME: Final = "node"  # here; the driver gives it its own
+NODES_MAX: Final = 1024  # as of --bootstrap-expect
+CLAIM_NAME: Final = "actor.lock"  # the daemon has a lock of its own, which it may keep for a while
+PEERS_NAME: Final = "peers.txt"
+TLS_NAME: Final = "tls"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The part of an order that all nodes of a run have in common."""
+
+    run: str  # names the directory of their states
+    script: bytes
+    script_name: str
+    arguments: tuple[str, ...]
+    state: str | None  # where that directory is, on each machine; None: in this user's state directory
+    failure_timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """An order to start: what a node must know, for one incarnation of its actor."""
+
+    incarnation: str
+    expect: int  # nodes that begin the run
+    peers: tuple[str, ...]
+    rank: str  # "" where nodes come and go
+    bundle: bytes  # key and certificate, for the id that this incarnation has reported
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The result of a look: what is known of a node."""
+
+    incarnation: str
+    machine: str
+    address: str  # where its daemon listens
+    node: int | None  # the id in its state directory; None: it has none yet
+    status: Fields | None = None  # None: its daemon does not answer
+    waits: str = ""
+    exit_code: int | None = None  # of a daemon that has ended, and in words how, with its last line
+    ending: str = ""
+    report: tuple[str, ...] = ()  # what its script printed last, if a person must act
+    printed: tuple[str, ...] = ()
+
+
+class Sum(NamedTuple):
+    """A node's replica, as far as others are compared with it: SHA-256 stands for the bytes."""
+
+    mode: str
+    quantum_log2: int
+    digest: int  # of the weights, as their daemon vouches for it
+    is_right: bool  # the replica has the digest that the daemon says
+    sha256: str
+
+
+class NodeActor:
+    """A node of the run; Ray makes an actor of this class."""
+
+    def __init__(self, job: Job) -> None:
+        import ray.util
+
+        self._job = job
+        base = Path(job.state).expanduser() if job.state else default_state_directory() / "ray"
+        self._home, self._claim = _claim(base / job.run)
+        self._incarnation = secrets.token_hex(8)
+        # Bound until the daemon listens there, so that no other actor of this machine chooses it.
+        self._port, self._address = _bind(ray.util.get_node_ip_address())
+        self._daemon: LocalDaemon | None = None
+        self._output = ScriptOutput({NAME: self._home / LOG_NAME})
+
+    def look(self, order: Order | None) -> Look:
+        """Start the daemon if it is time for it, and return what is known of the node."""
+        known = Look(
+            incarnation=self._incarnation,
+            machine=socket.gethostname(),
+            address=self._address,
+            node=read_id(self._home),
+        )
+        if self._daemon is None:
+            if order is None or order.incarnation != self._incarnation:
+                return known
+            if is_locked(self._home):
+                return replace(known, waits="the daemon of its former incarnation has not ended yet")
+            self._daemon = self._start(order)
+        code, known = self._daemon.exit_code, replace(known, printed=tuple(self._output.read()))
+        if code is not None:
+            words = f": {self._daemon.last_words}" if self._daemon.last_words else ""
+            report = tuple(self._daemon.report) if code in FINAL else ()
+            return replace(known, exit_code=code, ending=f"{self._daemon.ending}{words}", report=report)
+        with suppress(P2psgdError), self._client(ANSWER_LIMIT_S) as client:
+            return replace(known, status=client.request("status")["status"])
+        return replace(known, waits="its daemon has not answered yet")
+
+    def finish(self) -> None:
+        """Ask the trainer to end after its mini-batch."""
+        with suppress(P2psgdError), self._client(ANSWER_LIMIT_S) as client:
+            client.request("finish")
+
+    def sum_of_replica(self, key: int) -> Sum:
+        """Return what stands for the replica's bytes; `key` is the run's key of the digest."""
+        with self._client() as client:
+            answer, coordinates, script = fetch_replica(client)
+        trained = trained_weights(script, answer.weights)
+        replica = NodeReplica(
+            NAME, answer.mode, answer.quantum_log2, answer.digest, coordinates, answer.weights, trained
+        )
+        mixed = hashlib.sha256(coordinates.tobytes())
+        mixed.update(b"" if trained is None else trained.tobytes())
+        right = codec.digest_coordinates(coordinates, key) == answer.digest
+        return Sum(answer.mode, answer.quantum_log2, replica.content_digest, right, mixed.hexdigest())
+
+    def weights(self) -> bytes:
+        """Return the weights, and the buffers of the node's script, as a safetensors file."""
+        with self._client() as client:
+            made = fetch_arrays(client)
+        return safetensors.numpy.save(made.arrays | made.buffers)
+
+    def stop(self, *, remove: bool) -> str:
+        """Stop the daemon, and remove its state if that is wanted; return what it printed last if it did not
+        end well.
+        """
+        if self._daemon is None:
+            return ""
+        self._daemon.process.send_signal(signal.SIGTERM)
+        try:
+            code = self._daemon.process.wait(STOP_LIMIT_S + 2 * self._job.failure_timeout_s)
+        except subprocess.TimeoutExpired:
+            self._daemon.process.kill()
+            return "its daemon did not stop and was killed"
+        if remove and code == ExitCode.OK:
+            shutil.rmtree(self._home, ignore_errors=True)
+            with suppress(OSError):
+                self._home.parent.rmdir()
+        return "" if code == ExitCode.OK else f"its daemon {self._daemon.ending}: {self._daemon.last_words}"
+
+    def _start(self, order: Order) -> LocalDaemon:
+        script = self._home / self._job.script_name
+        script.write_bytes(self._job.script)
+        peers = self._home / PEERS_NAME
+        peers.write_text("".join(f"{address}\n" for address in order.peers))
+        with tarfile.open(fileobj=io.BytesIO(order.bundle)) as bundle:
+            bundle.extractall(self._home / TLS_NAME, filter="data")
+        trainer = shlex.join([sys.executable, "-u", str(script), *self._job.arguments])
+        command = [sys.executable, "-m", "p2psgd.cli.child", str(os.getpid()), "", "node"]
+        # A list that is asked for again, and gives no ranks, as it is another one for each node.
+        command += ["--peers", f"exec:cat {shlex.quote(str(peers))}", "--bootstrap-expect", str(order.expect)]
+        command += ["--rank", order.rank] if order.rank else []
+        command += ["--listen", self._address, "--tls", str(self._home / TLS_NAME)]
+        command += ["--state", str(self._home), "--failure-timeout", f"{self._job.failure_timeout_s:g}"]
+        command += ["--log-format", "text", "--trainer", trainer]
+        self._port.close()
+        with (self._home / LOG_NAME).open("ab") as log:
+            log.truncate(0)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(os.environ),
+                start_new_session=True,
+            )
+        return LocalDaemon(NAME, self._home, process)
+
+    def _client(self, timeout_s: float | None = None) -> ControlClient:
+        place = control_path(self._home)
+        return ControlClient(place) if timeout_s is None else ControlClient(place, timeout_s=timeout_s)
+
+
+def _claim(place: Path) -> tuple[Path, int]:
+    """Return the first of the run's state directories here that no actor has, and a lock that keeps it: a
+    node's state is its machine's, so whichever actor Ray puts there goes on with it.
+    """
+    for number in range(NODES_MAX):
+        home = place / f"state-{number}"
+        make_directory(home)
+        claim = os.open(home / CLAIM_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(claim)
+        else:
+            return home, claim
+    raise UsageError(f"{place} has more than {NODES_MAX} state directories in use", ExitCode.CONFIGURATION)
+
+
+def _bind(host: str) -> tuple[socket.socket, str]:
+    """Return a socket that is bound and does not listen, and its address: at p2psgd's own port if that is
+    free, or else at one of the next.
+    """
+    v6 = ":" in host
+    for port in range(PORT_DEFAULT, PORT_DEFAULT + PORTS):
+        held = socket.socket(socket.AF_INET6 if v6 else socket.AF_INET)
+        try:
+            held.bind((host, port))
+        except OSError:
+            held.close()
+        else:
+            return held, f"[{host}]:{port}" if v6 else f"{host}:{port}"
+    raise UsageError(f"no port of {host} from {PORT_DEFAULT} to {port} is free", ExitCode.TEMPORARY)
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the daemon's environment: Ray's, with the directory of the job's files, where modules are."""
+    path = os.pathsep.join(filter(None, [os.getcwd(), environment.get("PYTHONPATH")]))
+    kept = {key: value for key, value in environment.items() if key not in ("P2PSGD_CONTROL", "P2PSGD_STATE")}
+    return kept | {"PYTHONPATH": path}

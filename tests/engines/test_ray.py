@@ -1,0 +1,249 @@
+"""`p2psgd.ray.run` on a cluster of Ray's own raylets, by docs/engines/ray.md to the letter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import p2psgd.ray
+from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
+from tests.daemons import until
+from tests.operations.machines import CHECKOUT
+
+EXAMPLES: Final = CHECKOUT / "examples" / "ray"
+LIMIT_S: Final = 300
+
+
+class Machines:
+    """The machines of a Ray cluster, and what their nodes report."""
+
+    def __init__(self, place: Path, process: subprocess.Popen[str]) -> None:
+        self._place, self._process = place, process
+        self.address = self._line()
+        self.raylets: dict[str, int] = {}
+
+    def add(self) -> str:
+        """Add a machine and return its name."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("add\n")
+        self._process.stdin.flush()
+        return self.note()
+
+    def note(self) -> str:
+        """Wait for a machine and return its name."""
+        name, raylet = self._line().split()
+        self.raylets[name] = int(raylet)
+        return name
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def status(self, machine: str) -> dict[str, Any]:
+        """Return the status of a machine's node; an empty one while none answers."""
+        for home in (self._place / machine).glob(".local/state/p2psgd/ray/*/state-0"):
+            try:
+                with ControlClient(control_path(home), timeout_s=30) as client:
+                    status: dict[str, Any] = client.request("status")["status"]
+                    return status
+            except P2psgdError:
+                pass
+        return {}
+
+    def steps(self, machine: str) -> int:
+        """Return the mini-batches of a machine's node."""
+        return int(self.status(machine).get("trainer", {}).get("steps", 0))
+
+    def processes(self, machine: str) -> tuple[int, int, int]:
+        """Return what changes when a machine's node or its script is started again."""
+        status = self.status(machine)
+        return status.get("incarnation", 0), status.get("pid", 0), status.get("trainer", {}).get("pid", 0)
+
+    def go_on(self, machines: list[str], steps: int = 50) -> None:
+        """Wait until each of these machines has made so many steps more."""
+        goals = {machine: self.steps(machine) + steps for machine in machines}
+        until(
+            lambda: all(self.steps(machine) >= goal for machine, goal in goals.items()),
+            f"mini-batches {goals}",
+            timeout_s=LIMIT_S,
+        )
+
+
+@contextmanager
+def ray_machines(place: Path, number: int) -> Iterator[Machines]:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.engines.ray_cluster", str(place), str(number)]
+    with (place / "cluster.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=CHECKOUT
+        )
+    try:
+        machines = Machines(place, process)
+        for _ in range(number):
+            machines.note()
+        yield machines
+    finally:
+        process.communicate(timeout=LIMIT_S)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_an_actor_and_a_raylet_are_killed_and_a_machine_comes_and_nobody_else_starts_again(
+    tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs()
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray")
+    for example in EXAMPLES.glob("*.py"):
+        shutil.copy(example, tmp_path)
+    with ray_machines(tmp_path, 4) as machines, (tmp_path / "output.txt").open("w+") as output:
+        first, second, third, fourth = machines.raylets
+        environment = {**os.environ, "RAY_ADDRESS": machines.address}
+        driver = subprocess.Popen(
+            [sys.executable, "run.py"], cwd=tmp_path, env=environment, stdout=output, stderr=output
+        )
+        try:
+            machines.go_on([first, second, third, fourth])
+            before = {machine: machines.processes(machine) for machine in machines.raylets}
+
+            steps, begin = machines.steps(second), time.monotonic()
+            actor = parent_of(before[second][1])
+            os.kill(actor, signal.SIGKILL)
+            until(lambda: machines.processes(second)[0] > before[second][0], "a new life", timeout_s=LIMIT_S)
+            machines.go_on([second])
+            print(f"the node of a killed actor trains again after {time.monotonic() - begin:.1f} s")
+            assert machines.steps(second) >= steps  # its state is still there
+            before[second] = machines.processes(second)
+
+            os.kill(machines.raylets[third], signal.SIGKILL)
+            until(lambda: not machines.status(third), "its node ends with it", timeout_s=LIMIT_S)
+            machines.go_on([first, second, fourth], 200)
+
+            begin = time.monotonic()
+            fifth = machines.add()
+            machines.go_on([first, second, fourth, fifth])
+            print(f"a node trains on the machine that was added after {time.monotonic() - begin:.1f} s")
+            for machine in (first, second, fourth):
+                assert machines.processes(machine) == before[machine], machine
+
+            driver.send_signal(signal.SIGINT)
+            assert driver.wait(LIMIT_S) == ExitCode.OK
+        finally:
+            driver.kill()
+            driver.wait()
+            print((tmp_path / "output.txt").read_text())
+    words = (tmp_path / "output.txt").read_text()
+    assert "identical: True" in words
+    assert "all 4 identical" in words
+    (weights,) = safetensors.numpy.load_file(tmp_path / "weights.safetensors").values()
+    truth = np.random.default_rng(1).normal(size=100).astype(np.float32)
+    assert np.abs(weights - truth).mean() < 0.05
+
+
+RANKED: Final = """
+import numpy as np
+import p2psgd
+with p2psgd.attach(np.zeros(10, np.float32)) as link:
+    print(f"rank {link.rank} of {link.world_size}")
+    while link.steps < 100:
+        link.receive()
+        link.send(np.full(10, 0.01, np.float32), threshold=1000)
+"""
+CALLER: Final = """
+import p2psgd.ray
+from p2psgd.base.errors import UsageError
+seen = []
+def see(phase, statuses):
+    seen.append((phase, statuses))
+options = {"nodes": 2, "restarts": 0, "progress": see}
+result = p2psgd.ray.run("ranked.py", name="again", **options)
+report = result.report
+print([(row["steps"], row["starts"]) for row in report["per_node"]], result.identical, report["troubles"])
+print(len(seen) > 5, {status.trainer.steps for status in seen[-1][1]})
+for case in ({"nodes": 3, "wait_s": 5}, {"resources": {"GPU": 1}, "wait_s": 0.1}, {"script": "broken.py"}):
+    try:
+        p2psgd.ray.run(**{"script": "ranked.py", **options, **case})
+    except UsageError as error:
+        print(f"refused: {error}")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
+    tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs()
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray")
+    (tmp_path / "ranked.py").write_text(RANKED)
+    (tmp_path / "broken.py").write_text("raise KeyError('no such column')\n")
+    with ray_machines(tmp_path, 2) as machines:
+        done = subprocess.run(
+            [sys.executable, "-c", CALLER],
+            cwd=tmp_path,
+            env={**os.environ, "RAY_ADDRESS": machines.address},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
+    ended, seen, *refused = done.stdout.splitlines()
+    assert ended == "[(100, 1), (100, 1)] True []"
+    assert seen == "True {100}"
+    assert "only 2 of the 3 nodes that begin the run have found room within 5 s" in refused[0]
+    assert "each asks for {'GPU': 1}, and the cluster has {'GPU': 0.0} free" in refused[1]
+    assert "KeyError: 'no such column'" in refused[2]
+    logs = [path.read_text() for path in tmp_path.glob("machine-*/.local/state/p2psgd/ray/again/*/log.txt")]
+    assert {rank for rank in (0, 1) for log in logs if f"rank {rank} of 2" in log} == {0, 1}
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_the_examples_stand_in_the_page() -> None:
+    page = (CHECKOUT / "docs" / "engines" / "ray.md").read_text()
+    for example in EXAMPLES.glob("*.py"):
+        assert example.read_text().partition('"""\n\n')[2] in page, example
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"nodes": (4, 2)}, "nodes=(4, 2): give a number of nodes, or a least and a greatest one"),
+        ({"nodes": 0}, "nodes=0: give a number"),
+        ({"nodes": 2, "resources": {"CPU": 0}}, "resources={'CPU': 0}: give numbers above 0"),
+        ({"nodes": 2, "restarts": -1}, "restarts=-1: give a number"),
+        ({"nodes": 2, "name": "../x"}, "name='../x': give 1 to 64 letters"),
+        ({"nodes": 2, "weights": "weights.pt"}, "weights='weights.pt': give a file *.safetensors"),
+        ({"nodes": 2, "script": "none.py"}, "cannot read the script none.py: no such file or directory"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        p2psgd.ray.run(**{"script": EXAMPLES / "train.py", **arguments})
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_without_ray_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="needs Ray, which is not installed here"):
+        p2psgd.ray.run(EXAMPLES / "train.py", nodes=2)
