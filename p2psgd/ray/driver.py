@@ -35,6 +35,7 @@ from p2psgd.cli.local.cluster import Interruption
 from p2psgd.cli.local.report import Display, Outcome, Report, build_report, summary_text
 from p2psgd.cli.local.run import Speed
 from p2psgd.cli.local.verify import Convergence, frontier_of, who_lacks_what
+from p2psgd.cli.options import check_failure_timeout
 from p2psgd.observe.status import NodeState, NodeStatus, read_status
 from p2psgd.ray.node import Job, Look, NodeActor, Order, Sum
 from p2psgd.storage.files import replacing
@@ -130,12 +131,7 @@ def run(
     source = _read_script(Path(script))
     target = _check_target(weights)
     options = _actor_options(resources, restarts)
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(
-            "p2psgd.ray.run needs Ray, which is not installed here: pip install ray", ExitCode.CONFIGURATION
-        ) from None
+    check_failure_timeout(failure_timeout_s)
     job = Job(
         run=_check_name(name) or f"{Path(script).stem[:40]}-{secrets.token_hex(4)}",
         script=source,
@@ -144,6 +140,12 @@ def run(
         state=state,
         failure_timeout_s=failure_timeout_s,
     )
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(
+            "p2psgd.ray.run needs Ray, which is not installed here: pip install ray", ExitCode.CONFIGURATION
+        ) from None
     with ExitStack() as stack:
         if not ray.is_initialized():
             try:
@@ -496,7 +498,7 @@ class _Driver:
         """Wait a moment, and take in the looks that have come."""
         time.sleep(TURN_S)
         asked = [actor.asked for actor in self._live]
-        done, _ = self._ray.wait(asked, num_returns=len(asked), timeout=0)
+        done = self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ()
         for actor in self._live:
             if actor.asked in done:
                 self._take_in(actor)

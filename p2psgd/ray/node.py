@@ -3,8 +3,8 @@
 The driver (driver.py) looks at each actor about twice a second, and a look is all that an actor does for it:
 it brings what the node must know, and returns what is known of the node. Ray repeats a look whose actor has
 died in the next incarnation of that actor, on whichever machine. An incarnation that the driver has not seen
-starts no daemon, since the order is for the one before. The daemon ends with its actor, and its state stays on
-the disk of the machine: an actor that finds state there goes on with it, and another one joins as a new node.
+starts no daemon, since the order is for the one before. The daemon ends with its actor, and its state stays
+on the disk of the machine: an actor that finds state goes on with it, and one that does not is a new node.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ NODES_MAX: Final = 1024  # as of --bootstrap-expect
 CLAIM_NAME: Final = "actor.lock"  # the daemon has a lock of its own, which it may keep for a while
 PEERS_NAME: Final = "peers.txt"
 TLS_NAME: Final = "tls"
+SCRIPT_NAME: Final = "script"  # a directory of its own: the script may be called as a file of the daemon is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +113,10 @@ class NodeActor:
 
         self._job = job
         base = Path(job.state).expanduser() if job.state else default_state_directory() / "ray"
-        self._home, self._claim = _claim(base / job.run)
+        self._home, self._claim = claim_state(base / job.run)
         self._incarnation = secrets.token_hex(8)
         # Bound until the daemon listens there, so that no other actor of this machine chooses it.
-        self._port, self._address = _bind(ray.util.get_node_ip_address())
+        self._port, self._address = bind_port(ray.util.get_node_ip_address())
         self._daemon: LocalDaemon | None = None
         self._output = ScriptOutput({NAME: self._home / LOG_NAME})
 
@@ -185,7 +186,8 @@ class NodeActor:
         return "" if code == ExitCode.OK else f"its daemon {self._daemon.ending}: {self._daemon.last_words}"
 
     def _start(self, order: Order) -> LocalDaemon:
-        script = self._home / self._job.script_name
+        script = self._home / SCRIPT_NAME / self._job.script_name
+        make_directory(script.parent)
         script.write_bytes(self._job.script)
         peers = self._home / PEERS_NAME
         peers.write_text("".join(f"{address}\n" for address in order.peers))
@@ -217,7 +219,7 @@ class NodeActor:
         return ControlClient(place) if timeout_s is None else ControlClient(place, timeout_s=timeout_s)
 
 
-def _claim(place: Path) -> tuple[Path, int]:
+def claim_state(place: Path) -> tuple[Path, int]:
     """Return the first of the run's state directories here that no actor has, and a lock that keeps it: a
     node's state is its machine's, so whichever actor Ray puts there goes on with it.
     """
@@ -234,7 +236,7 @@ def _claim(place: Path) -> tuple[Path, int]:
     raise UsageError(f"{place} has more than {NODES_MAX} state directories in use", ExitCode.CONFIGURATION)
 
 
-def _bind(host: str) -> tuple[socket.socket, str]:
+def bind_port(host: str) -> tuple[socket.socket, str]:
     """Return a socket that is bound and does not listen, and its address: at p2psgd's own port if that is
     free, or else at one of the next.
     """

@@ -22,6 +22,7 @@ import p2psgd.ray
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from p2psgd.ray.node import bind_port, claim_state
 from tests.daemons import until
 from tests.operations.machines import CHECKOUT
 
@@ -174,7 +175,7 @@ result = p2psgd.ray.run("ranked.py", name="again", **options)
 report = result.report
 print([(row["steps"], row["starts"]) for row in report["per_node"]], result.identical, report["troubles"])
 print(len(seen) > 5, {status.trainer.steps for status in seen[-1][1]})
-for case in ({"nodes": 3, "wait_s": 5}, {"resources": {"GPU": 1}, "wait_s": 0.1}, {"script": "broken.py"}):
+for case in ({"nodes": 3, "wait_s": 40}, {"resources": {"GPU": 1}, "wait_s": 0.1}, {"script": "broken.py"}):
     try:
         p2psgd.ray.run(**{"script": "ranked.py", **options, **case})
     except UsageError as error:
@@ -207,7 +208,7 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
     ended, seen, *refused = done.stdout.splitlines()
     assert ended == "[(100, 1), (100, 1)] True []"
     assert seen == "True {100}"
-    assert "only 2 of the 3 nodes that begin the run have found room within 5 s" in refused[0]
+    assert "only 2 of the 3 nodes that begin the run have found room within 40 s" in refused[0]
     assert "each asks for {'GPU': 1}, and the cluster has {'GPU': 0.0} free" in refused[1]
     assert "KeyError: 'no such column'" in refused[2]
     logs = [path.read_text() for path in tmp_path.glob("machine-*/.local/state/p2psgd/ray/again/*/log.txt")]
@@ -241,6 +242,19 @@ def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], words: str)
         p2psgd.ray.run(**{"script": EXAMPLES / "train.py", **arguments})
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_two_actors_of_a_machine_have_a_state_and_a_port_each(tmp_path: Path) -> None:
+    (first, lock), (second, other) = claim_state(tmp_path), claim_state(tmp_path)
+    assert (first.name, second.name) == ("state-0", "state-1")
+    os.close(lock)  # its actor has died, and the next one finds its state
+    again, lock = claim_state(tmp_path)
+    assert again == first
+    os.close(lock)
+    os.close(other)
+    (one, address), (two, another) = bind_port("127.0.0.1"), bind_port("127.0.0.1")
+    with one, two:
+        assert address != another
 
 
 def test_without_ray_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
