@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -205,7 +206,8 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
         )
     print(done.stdout, done.stderr)
     assert done.returncode == 0
-    ended, seen, *refused = done.stdout.splitlines()
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("[(", "True", "refused"))]
+    ended, seen, *refused = lines  # what Ray's own processes log stands among them
     assert ended == "[(100, 1), (100, 1)] True []"
     assert seen == "True {100}"
     assert "only 2 of the 3 nodes that begin the run have found room within 40 s" in refused[0]
@@ -213,6 +215,49 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
     assert "KeyError: 'no such column'" in refused[2]
     logs = [path.read_text() for path in tmp_path.glob("machine-*/.local/state/p2psgd/ray/again/*/log.txt")]
     assert {rank for rank in (0, 1) for log in logs if f"rank {rank} of 2" in log} == {0, 1}
+
+
+AGAIN: Final = """
+import p2psgd.ray
+result = p2psgd.ray.run("train.py", nodes=2, arguments=["2000"], name="again")
+print("identical:", result.identical, sum(row["steps"] for row in result.report["per_node"]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_nodes_end_with_a_driver_that_is_killed_and_another_goes_on_with_their_state(
+    tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs()
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray")
+    shutil.copy(EXAMPLES / "train.py", tmp_path)
+    (tmp_path / "again.py").write_text(AGAIN)
+    with ray_machines(tmp_path, 2) as machines:
+        environment = {**os.environ, "RAY_ADDRESS": machines.address}
+        with (tmp_path / "output.txt").open("w") as output:
+            driver = subprocess.Popen(
+                [sys.executable, "again.py"], cwd=tmp_path, env=environment, stdout=output, stderr=output
+            )
+            try:
+                machines.go_on([*machines.raylets])
+            finally:
+                driver.kill()
+                driver.wait()
+        steps = {machine: machines.steps(machine) for machine in machines.raylets}
+        until(lambda: not any(map(machines.status, steps)), "the nodes end", timeout_s=LIMIT_S)
+        second = subprocess.Popen(
+            [sys.executable, "again.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            until(lambda: all(map(machines.steps, steps)), "they are back", timeout_s=LIMIT_S)
+            assert all(machines.steps(machine) >= before for machine, before in steps.items())
+            words, _ = second.communicate(timeout=LIMIT_S)
+        finally:
+            second.kill()
+    print(words)
+    assert re.search(r"identical: True 20\d\d$", words, re.MULTILINE)
 
 
 def parent_of(process: int) -> int:
