@@ -1,6 +1,5 @@
 """The driver of docs/engines/ray.md."""
 
-import numpy as np
 import safetensors.numpy
 
 import p2psgd.ray
@@ -10,4 +9,4 @@ print("identical:", result.identical, "digest:", result.digest)
 for node in result.report["per_node"]:
     print(node["node"], "on", node["machine"], "made", node["steps"], "steps in", node["starts"], "starts")
 weights = safetensors.numpy.load(result.weights)
-print({name: values.shape for name, values in weights.items()}, np.abs(next(iter(weights.values()))).max())
+print({name: values.shape for name, values in weights.items()})

@@ -30,12 +30,13 @@ from rich.console import Console
 
 from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError, cannot
 from p2psgd.base.formatting import counted, listed, printable
-from p2psgd.cli.ca_authority import Authority, create_authority, pack_bundle
+from p2psgd.cli.ca_authority import Authority, create_authority
 from p2psgd.cli.local.cluster import Interruption
 from p2psgd.cli.local.report import Display, Outcome, Report, build_report, summary_text
 from p2psgd.cli.local.run import Speed
 from p2psgd.cli.local.verify import Convergence, frontier_of, who_lacks_what
 from p2psgd.cli.options import check_failure_timeout
+from p2psgd.net.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 from p2psgd.observe.status import NodeState, NodeStatus, read_status
 from p2psgd.ray.node import Job, Look, NodeActor, Order, Sum
 from p2psgd.storage.files import replacing
@@ -272,7 +273,7 @@ class _Actor:
     looked: float = -math.inf
     look: Look | None = None
     node: _Node | None = None  # in this incarnation
-    bundle: bytes = b""  # for this incarnation
+    tls: Mapping[str, bytes] = field(default_factory=dict)  # for this incarnation
     started: str = ""  # the last incarnation that has started a daemon
 
 
@@ -450,7 +451,7 @@ class _Driver:
             self._turn(CONVERGING)
             there = [node for node in self._nodes.values() if node.has_trained]
             frontiers = {node.name: frontier_of(node.status) for node in there}
-            if all(node.answered > since for node in there):
+            if there and all(node.answered > since for node in there):
                 since = time.monotonic()
                 convergence.look(frontiers, since)
             if convergence.stalled(time.monotonic()):
@@ -574,7 +575,7 @@ class _Driver:
             place = self._authority.directory_of(known.name)
         except UsageError:
             place = self._authority.issue(known.name, now=datetime.now(UTC), node=id_).directory
-        actor.bundle = pack_bundle(place)
+        actor.tls = {name: (place / name).read_bytes() for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE)}
 
     def _note_end(self, actor: _Actor, node: _Node, look: Look) -> None:
         """Raise UsageError if a daemon's end needs a person, or else have Ray start its actor again."""
@@ -595,7 +596,7 @@ class _Driver:
             expect=self._low,
             peers=tuple(each.look.address for each in others if each.look),
             rank=f"{actor.number}/{self._low}" if self._ranked else "",
-            bundle=actor.bundle,
+            tls=actor.tls,
         )
 
     def _give_up(self, actor: _Actor, why: str) -> None:

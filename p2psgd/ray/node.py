@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import io
 import os
 import secrets
 import shlex
@@ -20,7 +19,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +36,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path, default_state_directory
 from p2psgd.ipc.script_state import trained_weights
 from p2psgd.net.address import PORT_DEFAULT
+from p2psgd.net.tls import write_key
 from p2psgd.storage.files import make_directory
 from p2psgd.storage.identity import is_locked, read_id
 from p2psgd.wire import codec
@@ -76,7 +75,7 @@ class Order:
     expect: int  # nodes that begin the run
     peers: tuple[str, ...]
     rank: str  # "" where nodes come and go
-    bundle: bytes  # key and certificate, for the id that this incarnation has reported
+    tls: Mapping[str, bytes]  # key and certificates by file, for the id that this incarnation has reported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,8 +190,10 @@ class NodeActor:
         script.write_bytes(self._job.script)
         peers = self._home / PEERS_NAME
         peers.write_text("".join(f"{address}\n" for address in order.peers))
-        with tarfile.open(fileobj=io.BytesIO(order.bundle)) as bundle:
-            bundle.extractall(self._home / TLS_NAME, filter="data")
+        make_directory(self._home / TLS_NAME, mode=0o700)
+        for name, content in order.tls.items():
+            (self._home / TLS_NAME / name).unlink(missing_ok=True)
+            write_key(self._home / TLS_NAME / name, content)
         trainer = shlex.join([sys.executable, "-u", str(script), *self._job.arguments])
         command = [sys.executable, "-m", "p2psgd.cli.child", str(os.getpid()), "", "node"]
         # A list that is asked for again, and gives no ranks, as it is another one for each node.
