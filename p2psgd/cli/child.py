@@ -1,7 +1,8 @@
 """`python -m p2psgd.cli.child PARENT SCRATCH ...`: the command `p2psgd ...`, which ends with its parent.
 
-PARENT is the process that has started this one. Once it has ended, however that came, this process gets
-SIGTERM, and deletes SCRATCH at its end, a directory ("": none).
+PARENT is the process that has started this one, or `FIRST,PARENT` where another one has started that. Once
+one of them has ended, however that came, this process gets SIGTERM, and deletes SCRATCH at its end, a
+directory ("": none).
 
 A thread watches a pidfd. PR_SET_PDEATHSIG would need code between fork and exec, where the parent's other
 threads may hold locks, and it goes by the thread that started the child, which may end before its process.
@@ -21,9 +22,10 @@ from p2psgd.cli.app import main
 
 def run() -> None:
     """Run the command of this process's arguments, unless the parent is gone already."""
-    parent, scratch = int(sys.argv.pop(1)), sys.argv.pop(1)
+    followed, scratch = [int(each) for each in sys.argv.pop(1).split(",")], sys.argv.pop(1)
+    parent = followed[-1]
     try:
-        alive = os.pidfd_open(parent)
+        alive = [os.pidfd_open(each) for each in followed]
     except ProcessLookupError:
         return
     if os.getppid() != parent:  # its number is another process's by now
@@ -36,8 +38,8 @@ def run() -> None:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _follow(alive: int) -> None:
-    select.select([alive], [], [])
+def _follow(alive: list[int]) -> None:
+    select.select(alive, [], [])
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -52,6 +52,16 @@ NODES_MAX: Final = 1024  # as of --bootstrap-expect
 CLAIM_NAME: Final = "actor.lock"  # the daemon has a lock of its own, which it may keep for a while
 PEERS_NAME: Final = "peers.txt"
 TLS_NAME: Final = "tls"
+# Ray kills the children of an actor that it ends, and a daemon that is killed has not written what it holds.
+# So the child is a shell, which passes SIGTERM on. The daemon ends in good order when it or the actor does.
+SHELL: Final = """
+python=$1; shift
+"$python" -m p2psgd.cli.child "$0,$$" "" "$@" & daemon=$!
+trap 'kill -TERM $daemon; stopping=1' TERM
+wait $daemon; code=$?
+[ -z "$stopping" ] || { wait $daemon; code=$?; }  # the first one has ended with the signal
+exit $code
+"""
 SCRIPT_NAME: Final = "script"  # a directory of its own: the script may be called as a file of the daemon is
 
 
@@ -195,7 +205,7 @@ class NodeActor:
             (self._home / TLS_NAME / name).unlink(missing_ok=True)
             write_key(self._home / TLS_NAME / name, content)
         trainer = shlex.join([sys.executable, "-u", str(script), *self._job.arguments])
-        command = [sys.executable, "-m", "p2psgd.cli.child", str(os.getpid()), "", "node"]
+        command = ["/bin/sh", "-c", SHELL, str(os.getpid()), sys.executable, "node"]
         # A list that is asked for again, and gives no ranks, as it is another one for each node.
         command += ["--peers", f"exec:cat {shlex.quote(str(peers))}", "--bootstrap-expect", str(order.expect)]
         command += ["--rank", order.rank] if order.rank else []
