@@ -124,7 +124,7 @@ class NodeActor:
         base = Path(job.state).expanduser() if job.state else default_state_directory() / "ray"
         self._home, self._claim = claim_state(base / job.run)
         self._incarnation = secrets.token_hex(8)
-        # Bound until the daemon listens there, so that no other actor of this machine chooses it.
+        # Bound for as long as the actor is there, so that no other one of this machine chooses it.
         self._port, self._address = bind_port(ray.util.get_node_ip_address())
         self._daemon: LocalDaemon | None = None
         self._output = ScriptOutput({NAME: self._home / LOG_NAME})
@@ -212,7 +212,6 @@ class NodeActor:
         command += ["--listen", self._address, "--tls", str(self._home / TLS_NAME)]
         command += ["--state", str(self._home), "--failure-timeout", f"{self._job.failure_timeout_s:g}"]
         command += ["--log-format", "text", "--trainer", trainer]
-        self._port.close()
         with (self._home / LOG_NAME).open("ab") as log:
             log.truncate(0)
             process = subprocess.Popen(
@@ -259,6 +258,8 @@ def bind_port(host: str) -> tuple[socket.socket, str]:
         except OSError:
             held.close()
         else:
+            # The daemon may listen there, which asks for the same; an actor that binds as above may not.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             return held, f"[{host}]:{port}" if v6 else f"{host}:{port}"
     raise UsageError(f"no port of {host} from {PORT_DEFAULT} to {port} is free", ExitCode.TEMPORARY)
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -298,7 +299,7 @@ def test_two_actors_of_a_machine_have_a_state_and_a_port_each(tmp_path: Path) ->
     os.close(lock)
     os.close(other)
     (one, address), (two, another) = bind_port("127.0.0.1"), bind_port("127.0.0.1")
-    with one, two:
+    with one, two, socket.create_server(one.getsockname()):  # as a daemon does, while its actor has the port
         assert address != another
 
 
