@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -81,6 +82,52 @@ def test_members_that_are_killed_at_any_instant_hold_up_nobody(make: Make) -> No
         victim = chance.randrange(4)
         cluster.kill(victim)
         cluster.evaluate(4, chance)
+
+
+class Killed(Exception):
+    """The message has come at which a member dies."""
+
+
+class CountedCluster(ClosureCluster):
+    """It counts the messages of an evaluation, and stops at one of them: number `last`, if there is one."""
+
+    messages, last = 0, 0
+
+    def deliver(self, source: int, target: int) -> bool:
+        if self.queues[source, target]:
+            self.messages += 1
+            if self.messages == self.last:
+                raise Killed
+        return super().deliver(source, target)
+
+    def evaluate_until(self, last: int, chance: Random) -> bool:
+        """Make an evaluation; return whether it came to that message."""
+        self.messages, self.last = 0, last
+        try:
+            self.evaluate(2, chance)
+        except Killed:
+            return True
+        finally:
+            self.last = 0
+        return False
+
+
+@pytest.mark.long
+def test_a_member_dies_at_any_message_of_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is lost with it. By turns it is the one that deals portions, and another."""
+    monkeypatch.setattr(sums, "PIECE_NUMBERS", 2000)
+    for last in itertools.count(1):
+        cluster, chance = CountedCluster(3, portions=5), Random(3)
+        cluster.found()
+        cluster.attach()
+        cluster.evaluate(1, chance)
+        if not cluster.evaluate_until(last, chance):
+            break
+        cluster.kill(last % 3)
+        cluster.evaluate(3, chance)
+        assert all(trainer.errors == [] for trainer in cluster.trainers.values())
+        cluster.assert_equal_at_equal_frontiers()
+    assert last > 40
 
 
 def test_a_trainer_that_was_started_again_makes_up_for_it_from_the_log(make: Make) -> None:
