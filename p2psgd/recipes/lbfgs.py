@@ -1,10 +1,10 @@
-"""L-BFGS with a line search for the strong Wolfe conditions, float64 throughout.
+"""L-BFGS with the line search of line_search.py, float64 throughout.
 
 The formulas are those of Nocedal and Wright, Numerical Optimization, 2nd edition [NW]. The method is a
 function of what its evaluations give, to the bit: on unlike processors, too, as no sum is left to a library
 that splits it by threads or by the width of registers. So all members of a run that evaluate together stay
-together. What L-BFGS-B of SciPy has by default is the default here: the history, the two stopping rules,
-and how many evaluations a line search may take.
+together. What L-BFGS-B of SciPy has by default is the default here: the history, the line search with its
+first step, how many evaluations it may take, and the two stopping rules.
 
 It knows no data, no network and no files; `state` is all that it goes on from.
 """
@@ -20,14 +20,12 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.recipes.line_search import LineSearch, Place
+
 Vector = NDArray[np.float64]
 Function = Callable[[Vector], tuple[float, Vector]]
 
-DECREASE: Final = 1e-4  # c1 of the strong Wolfe conditions [NW 3.7], and c2: what [NW] advise
-CURVATURE: Final = 0.9
 SEARCH_EVALUATIONS_MAX: Final = 20  # of one line search
-GROWTH: Final = (2.0, 10.0)  # of a trial step that is too short: at least, at most
-MARGIN: Final = 0.1  # of a bracket, that a trial step keeps off its ends
 BLOCK: Final = 2**16  # numbers whose products are summed at a time
 EPSILON: Final = float(np.finfo(np.float64).eps)
 
@@ -55,18 +53,6 @@ class Pair:
     s: Vector
     y: Vector
     rho: float  # 1 / (y . s)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """A trial step of a line search: its length, the loss there, the slope along the direction, and the
-    gradient (P,).
-    """
-
-    step: float
-    loss: float
-    slope: float
-    gradient: Vector
 
 
 class Lbfgs:
@@ -193,61 +179,28 @@ class Lbfgs:
     # -- the line search
 
     def _search(self, direction: Vector) -> tuple[Place, Vector]:
-        """Return a step that meets the strong Wolfe conditions [NW 3.7, algorithm 3.5], and its direction.
+        """Return a step that meets the strong Wolfe conditions, and its direction.
 
-        A quasi-Newton step is tried at its full length first; without a history the first step has length
-        1, or that of the gradient if it is shorter.
+        A quasi-Newton step is tried at its full length first, the very first step at length 1, and one
+        after the history was dropped at length 1, or that of the gradient if it is shorter.
         """
         start = Place(0.0, self.loss, dot(self.gradient, direction), self.gradient)
         if not start.slope < 0.0:
             raise NoProgress
-        step = 1.0 if self._pairs else min(1.0, 1.0 / math.sqrt(-start.slope))
-        before = start
-        for trial in range(SEARCH_EVALUATIONS_MAX):
-            place = self._try(step, direction)
-            if self._is_too_high(place, start) or (trial and place.loss >= before.loss):
-                left = SEARCH_EVALUATIONS_MAX - trial - 1
-                return self._zoom(before, place, direction, start, left), direction
-            if abs(place.slope) <= -CURVATURE * start.slope:
+        step = 1.0
+        if not self._pairs:
+            unit = 1.0 / math.sqrt(-start.slope)
+            step = min(1.0, unit) if self.iterations else unit
+        search = LineSearch(start, step)
+        for _ in range(SEARCH_EVALUATIONS_MAX):
+            place = self._try(search.step, direction)
+            if search.accepts(place):
                 return place, direction
-            if place.slope >= 0.0:
-                left = SEARCH_EVALUATIONS_MAX - trial - 1
-                return self._zoom(place, before, direction, start, left), direction
-            least, most = (factor * place.step for factor in GROWTH)
-            step = min(max(least, minimizer(before, place)), most)  # the least if there is no minimizer
-            before = place
-        return before, direction  # as far as it went the loss has fallen
-
-    def _zoom(self, low: Place, high: Place, direction: Vector, start: Place, left: int) -> Place:
-        """Return a step between two of which `low` has the lower loss and meets the first condition [NW,
-        algorithm 3.6], with at most `left` evaluations.
-        """
-        for _ in range(left):
-            place = self._try(self._between(low, high), direction)
-            if self._is_too_high(place, start) or place.loss >= low.loss:
-                high = place
-            else:
-                if abs(place.slope) <= -CURVATURE * start.slope:
-                    return place
-                if place.slope * (high.step - low.step) >= 0.0:
-                    high = low
-                low = place
-        if low.step == 0.0:
+            if not search.advance(place):
+                break
+        if not search.best.loss < start.loss:
             raise NoProgress
-        return low
-
-    @staticmethod
-    def _between(low: Place, high: Place) -> float:
-        """Return the cubic's minimizer, or the middle if that is too near an end, or none."""
-        least, most = sorted((low.step, high.step))
-        margin = MARGIN * (most - least)
-        found = minimizer(low, high)
-        return found if least + margin <= found <= most - margin else 0.5 * (least + most)
-
-    @staticmethod
-    def _is_too_high(place: Place, start: Place) -> bool:
-        """Return whether the loss has not fallen enough: the first of the conditions [NW 3.7a] is not met."""
-        return not place.loss <= start.loss + DECREASE * place.step * start.slope
+        return search.best, direction  # as far as it went the loss has fallen
 
     def _try(self, step: float, direction: Vector) -> Place:
         loss, gradient = self._evaluate(self.point + step * direction)
@@ -257,17 +210,3 @@ class Lbfgs:
         self.evaluations += 1
         self._probe = point
         return self._function(point)
-
-
-def minimizer(one: Place, other: Place) -> float:
-    """Return the step at the minimum of the cubic with the losses and slopes of two places [NW 3.59]; NaN if
-    it has none.
-    """
-    width = one.step - other.step
-    d1 = one.slope + other.slope - 3.0 * (one.loss - other.loss) / width
-    square = d1 * d1 - one.slope * other.slope
-    if not square >= 0.0:
-        return math.nan
-    d2 = math.copysign(math.sqrt(square), other.step - one.step)
-    below = other.slope - one.slope + 2.0 * d2
-    return other.step - (other.step - one.step) * (other.slope + d2 - d1) / below if below else math.nan

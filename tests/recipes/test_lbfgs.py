@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 from p2psgd.ipc.script_state import pack_state, unpack_state
 from p2psgd.recipes.lbfgs import (
     BLOCK,
-    CURVATURE,
-    DECREASE,
     SEARCH_EVALUATIONS_MAX,
     Lbfgs,
     NoProgress,
-    Place,
     Vector,
     dot,
-    minimizer,
 )
+from p2psgd.recipes.line_search import CURVATURE, DECREASE, LineSearch, Place, cubic_share
 
 NO_GRADIENT = np.zeros(0)
 
@@ -97,9 +94,38 @@ def test_a_cubic_is_minimized_at_once() -> None:
         return Place(x, 2 * x**3 - 3 * x**2 - 12 * x + 5, 6 * x**2 - 6 * x - 12, NO_GRADIENT)
 
     for one, other in ((0.0, 3.0), (3.0, 0.0), (1.0, 5.0), (-0.5, 1.0)):
-        assert minimizer(cubic(one), cubic(other)) == pytest.approx(2.0)
+        share = cubic_share(cubic(one), cubic(other))
+        assert one + share * (other - one) == pytest.approx(2.0)
     rises = Place(0.0, 0.0, 1.0, NO_GRADIENT), Place(1.0, 2.0, 4.0, NO_GRADIENT)  # x^3 + x
-    assert math.isnan(minimizer(*rises))
+    assert cubic_share(*rises) == math.inf
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_tries_the_steps_of_scipy(seed: int) -> None:
+    dcsrch = pytest.importorskip("scipy.optimize._dcsrch")
+    random = np.random.default_rng(seed)
+    waves, sizes = random.normal(size=(2, 5)) * 3
+    sizes = -np.copysign(sizes, waves)  # so that the loss falls at first
+
+    def at(step: float) -> Place:
+        loss = float(np.sum(sizes * np.sin(waves * step)) + 0.1 * step**2 - 2.0 * step)
+        slope = float(np.sum(sizes * waves * np.cos(waves * step)) + 0.2 * step - 2.0)
+        return Place(step, loss, slope, NO_GRADIENT)
+
+    start, step = at(0.0), float(10.0 ** random.uniform(-3, 1))
+    own = LineSearch(start, step)
+    theirs = dcsrch.DCSRCH(None, None, DECREASE, CURVATURE, 0.1, 0.0, 1e10)
+    step, _, _, task = theirs._iterate(step, start.loss, start.slope, b"START")
+    while task[:2] == b"FG":
+        assert own.step == pytest.approx(step, rel=1e-9)
+        place = at(own.step)
+        accepted = own.accepts(place)
+        goes_on = accepted or own.advance(place)
+        step, _, _, task = theirs._iterate(step, place.loss, place.slope, task)
+        assert accepted == (task[:4] == b"CONV")
+        if not goes_on:
+            assert own.best.step == pytest.approx(step, rel=1e-9)
+            break
 
 
 def test_a_state_goes_on_with_the_same_bits() -> None:
@@ -156,7 +182,7 @@ def test_a_loss_that_cannot_fall_ends_it() -> None:
     with pytest.raises(NoProgress):
         method.iterate()
     assert not method.point.any()
-    assert calls == 1 + SEARCH_EVALUATIONS_MAX
+    assert 1 < calls <= 1 + SEARCH_EVALUATIONS_MAX
     with pytest.raises(NoProgress):
         Lbfgs(lambda x: (0.0, np.zeros(2)), np.zeros(2)).iterate()
 
