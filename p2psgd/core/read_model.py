@@ -181,6 +181,8 @@ class EvaluationView:
         again: Portions that this node has leased to a second member, since it was started.
         slowest: Name of the member that has had a portion for longest; empty if none has.
         slowest_s: For how long it has.
+        fewest: Name of the member with the fewest portions done; empty if it has no other beside it.
+        fewest_done: How many it has done.
     """
 
     number: int
@@ -194,6 +196,8 @@ class EvaluationView:
     again: int
     slowest: str
     slowest_s: float
+    fewest: str
+    fewest_done: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +405,8 @@ def _evaluation(replica: Replica, now: float) -> EvaluationView | None:
         ((since, member) for member, holder in holders.items() for since in holder.leases.values()),
         default=None,
     )
+    shares = [(holder.added.bit_count(), member) for member, holder in holders.items()]
+    fewest = min(shares) if len(shares) > 1 else None
     return EvaluationView(
         number=closure.number,
         waits=closure.seat is not None,
@@ -413,4 +419,6 @@ def _evaluation(replica: Replica, now: float) -> EvaluationView | None:
         again=closure.counts.total["portion leased again"],
         slowest="" if oldest is None else replica.cluster.name_of(oldest[1]),
         slowest_s=0.0 if oldest is None else now - oldest[0],
+        fewest="" if fewest is None else replica.cluster.name_of(fewest[1]),
+        fewest_done=0 if fewest is None else fewest[0],
     )

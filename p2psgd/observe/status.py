@@ -382,6 +382,8 @@ class EvaluationStatus(Part):
     again: int = Field(0, description="portions leased a second time, since the node was started")
     slowest: str = Field("", description="the member that has had a portion for longest")
     slowest_s: Tenths = 0.0
+    fewest: str = Field("", description="the member with the fewest portions done; empty: it is alone")
+    fewest_done: int = 0
 
 
 class PeerStatus(Part):

@@ -497,6 +497,8 @@ def evaluation_lines(evaluation: EvaluationStatus | None) -> Iterator[Line]:
         facts.append(f"{evaluation.leased} leased, {evaluation.again} leased again since the start")
         if evaluation.slowest and evaluation.slowest_s >= NEWS_S:
             facts.append(f"{evaluation.slowest} has had one for {duration(evaluation.slowest_s)}")
+        if evaluation.fewest and 2 * evaluation.done >= evaluation.portions:  # before, it says little
+            facts.append(f"{evaluation.fewest} has done the fewest, {evaluation.fewest_done}")
         yield Line("portions", ", ".join(facts))
 
 
