@@ -19,7 +19,7 @@ from p2psgd.base.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.base.formatting import print_text, printable
 from p2psgd.cli.commands import Commands
 from p2psgd.cli.options import JsonOption
-from p2psgd.cli.places import PlaceOption, find_control, find_parts, find_state
+from p2psgd.cli.places import PlaceOption, find_control, find_parts, find_state, refuse_parts
 
 if TYPE_CHECKING:
     from p2psgd.cli.weights_file import Written
@@ -85,6 +85,8 @@ def top(
 
     if url is not None and state is not None:
         raise UsageError("--url and --state both say which node to ask: give one of them")
+    if url is None:
+        refuse_parts(state, "top")
     source = partial(ask_over_control, find_control(state)) if url is None else HttpSource(url)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may have letters that a terminal lacks
@@ -111,6 +113,7 @@ def events(
     def show(event: Event) -> bool:
         return print_text(json.dumps(event) if as_json else render_event(event))
 
+    refuse_parts(state, "events")
     with contextlib.suppress(KeyboardInterrupt), EventReader(find_state(state)) as reader:
         if not all(map(show, select_events(reader.kept(), kind=kind, last=last))) or not follow:
             return
@@ -237,6 +240,7 @@ def list_all(state: PlaceOption = None, as_json: JsonOption = False) -> None:
     """Print all checkpoints: number, time, updates applied, size, whole or damaged."""
     from p2psgd.cli.checkpoint_listing import describe, open_store, render_list
 
+    refuse_parts(state, "checkpoint list")
     entries = open_store(find_state(state)).entries()
     print_text(json.dumps([*map(describe, entries)], indent=2) if as_json else render_list(entries))
 

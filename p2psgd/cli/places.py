@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from p2psgd.base.errors import UsageError
 from p2psgd.base.formatting import say
 
 PlaceOption = Annotated[
@@ -59,6 +60,27 @@ def find_parts(state: Path | None) -> list[Path]:
     if (running := read_parts(path.parent)) is not None:
         return [part_directory(path.parent, index) for index in range(running.parts)]
     return part_directories(path.parent)
+
+
+def refuse_parts(state: Path | None, command: str) -> None:
+    """Raise UsageError, with the directory to give, if `command` is about one part of a node with several.
+
+    A node without parts may have left its state beside theirs: it is meant, unless parts run there now.
+    """
+    from p2psgd.node.parts import read_parts
+    from p2psgd.storage.event_log import EVENTS_NAME
+
+    parts = find_parts(state)
+    if not parts:
+        return
+    place = parts[0].parent
+    if (place / EVENTS_NAME).exists() and read_parts(place) is None:
+        return
+    last = "" if len(parts) == 1 else f", up to {parts[-1].name}"
+    raise UsageError(
+        f"{place} is of a node that trains a model in parts, and `p2psgd {command}` looks at one of them:"
+        f" give --state {parts[0]}{last}; `p2psgd status` shows all"
+    )
 
 
 def find_state(state: Path | None) -> Path:

@@ -124,3 +124,25 @@ def test_without_any_node_status_names_the_option_that_names_one(machine: Machin
     assert asked.returncode == ExitCode.TEMPORARY
     words = "start one with `p2psgd node`, or name the state directory of one that runs with --state DIR"
     assert asked.stderr == f"p2psgd: no daemon answers at {machine.own}/control.sock: {words}\n"
+
+
+@pytest.mark.parametrize("command", [["top", "--once"], ["events"], ["checkpoint", "list"]])
+def test_a_command_about_one_part_names_the_directories_of_parts(tmp_path: Path, command: list[str]) -> None:
+    for index in range(2):
+        (tmp_path / f"part-{index}").mkdir()
+    asked = [sys.executable, "-m", "p2psgd", *command, "--state", str(tmp_path)]
+
+    answer = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    assert answer.returncode == ExitCode.USAGE
+    assert f"give --state {tmp_path / 'part-0'}, up to part-1" in " ".join(answer.stderr.split())
+
+
+def test_events_of_a_node_without_parts_are_shown_beside_left_parts(tmp_path: Path) -> None:
+    (tmp_path / "part-0").mkdir()
+    (tmp_path / "events.jsonl").touch()
+    asked = [sys.executable, "-m", "p2psgd", "events", "--state", str(tmp_path)]
+
+    answer = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    assert (answer.returncode, answer.stderr) == (0, "")
