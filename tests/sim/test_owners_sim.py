@@ -57,6 +57,7 @@ FOUND = {
     792: "a judge that counted on a node which is cut off from all but one",
     10082: "an owner of weights that had owned none for a while left members out at once",
     10217: "a judge that counted on a node which a person had removed since it does not come back",
+    11918: "a judge that did not ask how long another owner waits for its own trainer",
     11335: "a judge that did not see that a log still lets go of a snapshot which was broken off",
     11032: "a member that was not READY removed the one that it was to take the state from",
     1236: "an ambush that sprang before all was healed and killed an owner after that",
