@@ -20,31 +20,39 @@ from p2psgd.observe.status import read_status
 
 
 def print_status(places: Sequence[Path], print_one: Callable[[Path], None], *, as_json: bool) -> None:
-    """Print the status of each part, after that of what runs them; UsageError if a daemon does not answer."""
+    """Print the status of each part, after that of what runs them; UsageError, after all that can be printed,
+    if a daemon does not answer.
+    """
     running = read_parts(places[0].parent)
-    if as_json:
-        answers: list[Any] = []
-        for place in places:
-            with ControlClient(place / "control.sock") as client:
-                status = read_status(client.request("status")["status"])
-                answers.append(status.model_dump(mode="json", exclude_unset=True))
-        node = None if running is None else running.model_dump(mode="json")
-        print_text(json.dumps({"node": node, "parts": answers}, indent=2))
-        return
-    if running is not None:
+    if running is not None and not as_json:
         print_text("\n".join(parts_lines(running)))
+    answers: list[Any] = []
     silent = []
     for place in places:
         index = place.name.removeprefix("part-")
-        print_text(f"\npart {index}")
         try:
-            print_one(place)
+            if as_json:
+                answers.append(_status_of(place))
+            else:
+                print_text(f"\npart {index}")
+                print_one(place)
         except P2psgdError as error:
-            print_text(str(error))
+            answers.append(None)
             silent.append(index)
+            if not as_json:
+                print_text(str(error))
+    if as_json:
+        node = None if running is None else running.model_dump(mode="json")
+        print_text(json.dumps({"node": node, "parts": answers}, indent=2))
     if silent:
         words = f"no answer about part {', '.join(silent)}"
         raise UsageError(words, ExitCode.TEMPORARY)
+
+
+def _status_of(place: Path) -> Any:
+    with ControlClient(place / "control.sock") as client:
+        status = read_status(client.request("status")["status"])
+    return status.model_dump(mode="json", exclude_unset=True)
 
 
 def print_digest(places: Sequence[Path], connect: Callable[[Path], ControlClient], *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -146,3 +147,15 @@ def test_events_of_a_node_without_parts_are_shown_beside_left_parts(tmp_path: Pa
     answer = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
     assert (answer.returncode, answer.stderr) == (0, "")
+
+
+def test_status_shows_the_parts_whose_daemons_answer(machine: Machine) -> None:
+    with all_stopped([machine.start(machine.own / "part-0", "mine")]) as (daemon,):
+        until(daemon.status, "it answers")
+        machine.own.joinpath("part-1").mkdir()
+        asked = machine.p2psgd("status", "--state", str(machine.own), "--json")
+        assert asked.returncode == ExitCode.TEMPORARY
+        assert asked.stderr == "p2psgd: no answer about part 1\n"
+        told = json.loads(asked.stdout)
+        assert told["node"] is None
+        assert [part and part["node"] for part in told["parts"]] == ["mine", None]
