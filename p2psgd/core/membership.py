@@ -8,6 +8,7 @@ turns first. `Consensus` decides a proposal; the reasons for an eviction come fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +70,8 @@ class Membership:
         self._links: dict[int, Origin] = {}
         self._reports: dict[int, _Report] = {}
         self._requesting: set[int] = set()  # the nodes among them that would evict somebody
+        self._follow: dict[int, int] = {}  # what `_following` returns, kept as long as no report is too old,
+        self._oldest = -math.inf  # when the oldest of these reports came
         self._here = {me.node: me.incarnation}  # the lives that were heard, and this one
         self._ahead: dict[int, float] = {}  # linked nodes that claim a later view, and since when
         self._claimed: float | None = None  # when somebody first claimed a later view than this one
@@ -107,6 +110,7 @@ class Membership:
             self._requesting.discard(peer.node)
             if self._reports.pop(peer.node, None) is not None:
                 del self._here[peer.node]
+                self._follow.pop(peer.node, None)
             self._changes.leaving &= self.view.incarnations.keys() | self._links.keys()
         self._consensus.forget(peer)
 
@@ -133,6 +137,7 @@ class Membership:
         others = frozenset(evict_requests) - {peer.node}  # its own going would not count as anybody's wish
         self._reports[peer.node] = _Report(view, ready, others, hears, now)
         self._here[peer.node] = peer.incarnation
+        self._note_report(peer)
         if others:
             self._requesting.add(peer.node)
         else:
@@ -414,13 +419,25 @@ class Membership:
         """Return the incarnations that can decide: this one, and those that reported within a failure
         timeout, hear this node and know this view. A node that is dead, paused or deaf may still be linked.
         """
-        return {self.me.node: self.me.incarnation} | {
-            node: self._links[node].incarnation
-            for node, report in self._reports.items()
-            if report.hears
-            and report.view >= self.view.number
-            and now - report.at <= self._timing.failure_timeout_s
-        }
+        timeout_s = self._timing.failure_timeout_s
+        if now - self._oldest > timeout_s:
+            reports = {
+                node: report
+                for node, report in self._reports.items()
+                if report.hears and report.view >= self.view.number and now - report.at <= timeout_s
+            }
+            self._oldest = min((report.at for report in reports.values()), default=now)
+            self._follow = {self.me.node: self.me.incarnation}
+            self._follow |= {node: self._links[node].incarnation for node in reports}
+        return self._follow
+
+    def _note_report(self, peer: Origin) -> None:
+        """Keep up what `_following` returns: a thousand members cannot look at all reports at each one."""
+        report = self._reports[peer.node]
+        if report.hears and report.view >= self.view.number:
+            self._follow[peer.node] = peer.incarnation
+        else:
+            self._follow.pop(peer.node, None)
 
     def _rank(self) -> int:
         """Return how many linked nodes that could propose the same go first: READY ones, then lower ids."""
@@ -448,6 +465,7 @@ class Membership:
         self.check_number(view.number)
         if self._links.get(peer.node) == peer and peer.node in self._reports:
             self._reports[peer.node].view = max(self._reports[peer.node].view, view.number)
+            self._note_report(peer)
         if view.number == self.view.number and view != self.view:
             words = f"it has another view {view.number} than this node: one of the two lost its votes"
             raise PeerError(RejectCode.VIEW, words)
@@ -462,6 +480,7 @@ class Membership:
         if view.number == before.number:
             return
         self.view = view
+        self._oldest = -math.inf  # who follows is found anew
         self._claimed = None
         self._ahead = {
             node: since for node, since in self._ahead.items() if self._reports[node].view > view.number
