@@ -24,23 +24,26 @@ def print_status(places: Sequence[Path], print_one: Callable[[Path], None], *, a
     if a daemon does not answer.
     """
     running = read_parts(places[0].parent)
+
+    def show(place: Path) -> None:
+        print_text(f"\n{place.name.replace('-', ' ')}")
+        try:
+            print_one(place)
+        except P2psgdError as error:
+            print_text(str(error))
+            raise
+
     if running is not None and not as_json:
         print_text("\n".join(parts_lines(running)))
+    ask: Callable[[Path], Any] = _status_of if as_json else show
     answers: list[Any] = []
     silent = []
     for place in places:
-        index = place.name.removeprefix("part-")
         try:
-            if as_json:
-                answers.append(_status_of(place))
-            else:
-                print_text(f"\npart {index}")
-                print_one(place)
-        except P2psgdError as error:
+            answers.append(ask(place))
+        except P2psgdError:
             answers.append(None)
-            silent.append(index)
-            if not as_json:
-                print_text(str(error))
+            silent.append(place.name.removeprefix("part-"))
     if as_json:
         node = None if running is None else running.model_dump(mode="json")
         print_text(json.dumps({"node": node, "parts": answers}, indent=2))

@@ -87,8 +87,8 @@ class PendingChanges:
         """Return the view after `view` as this node wants it; None if nothing changes.
 
         `here`: incarnations of the linked nodes, this one included. `evict`: members that READY members would
-        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals, but
-        those of the `needed` only if they are for good.
+        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals; a
+        node in `needed` is removed only if that is for good.
         """
         back = {node for node, life in here.items() if life > view.incarnations.get(node, life)}
         removals = self._removals.items() if removing else ()

@@ -40,8 +40,8 @@ from p2psgd.net.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 from p2psgd.observe.status import NodeState, NodeStatus, read_status
 from p2psgd.ray.node import Job, Look, NodeActor, Order, Sum
 from p2psgd.storage.files import replacing
+from p2psgd.wire.messages import MEMBERS_MAX
 
-NODES_MAX: Final = 1024  # as of --bootstrap-expect
 SCRIPT_BYTES_MAX: Final = 16 * 1024 * 1024
 TURN_S: Final = 0.5  # between two looks at the actors
 AWAY_S: Final = 15.0  # without a look: its actor or machine may be gone, and Ray has not said so
@@ -175,10 +175,10 @@ def run(
 
 def _check_range(nodes: int | tuple[int, int]) -> tuple[int, int]:
     low, high = nodes if isinstance(nodes, tuple) and len(nodes) == 2 else (nodes, nodes)
-    if not (type(low) is type(high) is int and 1 <= low <= high <= NODES_MAX):
+    if not (type(low) is type(high) is int and 1 <= low <= high <= MEMBERS_MAX):
         raise UsageError(
             f"nodes={nodes!r:.80}: give a number of nodes, or a least and a greatest one such as (2, 16),"
-            f" within 1 to {NODES_MAX}"
+            f" within 1 to {MEMBERS_MAX}"
         )
     return low, high
 
@@ -249,7 +249,7 @@ class _Node:
 
     @property
     def is_up(self) -> bool:
-        """Return whether its daemon has answered of late."""
+        """Return whether its daemon has answered within AWAY_S."""
         return time.monotonic() - self.answered < AWAY_S
 
     @property

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 import safetensors.numpy
 
 from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError
-from p2psgd.cli.local.cluster import LocalDaemon
+from p2psgd.cli.local.cluster import LocalDaemon, spawn
 from p2psgd.cli.local.output import LOG_NAME, ScriptOutput
 from p2psgd.cli.local.verify import NodeReplica
 from p2psgd.cli.weights_file import fetch_arrays, fetch_replica
@@ -40,7 +40,7 @@ from p2psgd.net.tls import write_key
 from p2psgd.storage.files import make_directory
 from p2psgd.storage.identity import is_locked, read_id
 from p2psgd.wire import codec
-from p2psgd.wire.messages import Fields
+from p2psgd.wire.messages import MEMBERS_MAX, Fields
 
 ANSWER_LIMIT_S: Final = 2.0  # of the daemon; a healthy one answers within milliseconds
 STOP_LIMIT_S: Final = (
@@ -48,7 +48,6 @@ STOP_LIMIT_S: Final = (
 )
 PORTS: Final = 256  # of which a node takes the first free one; machines with a node each all take the first
 NAME: Final = "node"  # here; the driver gives it its own
-NODES_MAX: Final = 1024  # as of --bootstrap-expect
 CLAIM_NAME: Final = "actor.lock"  # the daemon has a lock of its own, which it may keep for a while
 PEERS_NAME: Final = "peers.txt"
 TLS_NAME: Final = "tls"
@@ -212,17 +211,7 @@ class NodeActor:
         command += ["--listen", self._address, "--tls", str(self._home / TLS_NAME)]
         command += ["--state", str(self._home), "--failure-timeout", f"{self._job.failure_timeout_s:g}"]
         command += ["--log-format", "text", "--trainer", trainer]
-        with (self._home / LOG_NAME).open("ab") as log:
-            log.truncate(0)
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=_environment(os.environ),
-                start_new_session=True,
-            )
-        return LocalDaemon(NAME, self._home, process)
+        return LocalDaemon(NAME, self._home, spawn(command, self._home, _environment(os.environ)))
 
     def _client(self, timeout_s: float | None = None) -> ControlClient:
         place = control_path(self._home)
@@ -233,7 +222,7 @@ def claim_state(place: Path) -> tuple[Path, int]:
     """Return the first of the run's state directories here that no actor has, and a lock that keeps it: a
     node's state is its machine's, so whichever actor Ray puts there goes on with it.
     """
-    for number in range(NODES_MAX):
+    for number in range(MEMBERS_MAX):
         home = place / f"state-{number}"
         make_directory(home)
         claim = os.open(home / CLAIM_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -243,7 +232,7 @@ def claim_state(place: Path) -> tuple[Path, int]:
             os.close(claim)
         else:
             return home, claim
-    raise UsageError(f"{place} has more than {NODES_MAX} state directories in use", ExitCode.CONFIGURATION)
+    raise UsageError(f"{place} has more than {MEMBERS_MAX} state directories in use", ExitCode.CONFIGURATION)
 
 
 def bind_port(host: str) -> tuple[socket.socket, str]:

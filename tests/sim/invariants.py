@@ -255,7 +255,7 @@ class Inspector:
         check_all(self._world.living(), graves, self.agreement, logs=isinstance(self.ledger, Ledger))
 
     def check_reunion(self) -> None:
-        """I5, of all that live and are not gone for good; in a dense ring any state can be given."""
+        """I5, for the nodes that can still be reached. A dense ring needs no check: it gives any state."""
         if isinstance(self.ledger, DenseLedger):
             return
         world, forbidden = self._world, self.agreement.latest.forbidden

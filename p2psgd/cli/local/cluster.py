@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -156,6 +156,20 @@ LOOK_S = 0.05
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
+def spawn(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a daemon in a session of its own; it prints to a new log in its state directory."""
+    with (directory / LOG_NAME).open("ab") as log:
+        log.truncate(0)
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
 class LocalDaemon:
     """A daemon process; it may have ended, which `exit_code` and `ending` show.
 
@@ -257,16 +271,7 @@ class Cluster:
             command += ["--log-format", "text"]  # the files are for people, and their last line is quoted
             command += [*self._plan.http_options(index), "--trainer", self._plan.trainer_command(index)]
             environment = self._environment() | {MARK: mark_of(self._run, name)}
-            with (directory / LOG_NAME).open("ab") as log:
-                log.truncate(0)
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
+            process = spawn(command, directory, environment)
             numbers = [None] if parts is None else range(parts)
             self.daemons += [LocalDaemon(name, directory, process, part) for part in numbers]
 

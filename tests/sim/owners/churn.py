@@ -17,7 +17,6 @@ end it is that of the weights |
 
 from __future__ import annotations
 
-import gc
 import resource
 import time
 from collections.abc import Callable
@@ -201,7 +200,6 @@ class ChurnCrowd(Crowd):
         """Run all rounds with their churn, and wait until all is equal."""
         self.draw_churn()
         self.start()
-        gc.freeze()  # the collector would go through gigabytes that stay, again and again
         while self.reached < self.rounds or self.differ():
             self.run(self.step_s if self.reached < self.rounds else self.failure_timeout_s / 5)
             waited_s = self.now - self.reached_at

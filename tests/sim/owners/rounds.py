@@ -97,9 +97,7 @@ class RoundRules:
         self._views: dict[Origin, View] = {}
         self._viewed: dict[Origin, float] = {}  # when a life learned its view
         self._since: dict[Origin, float] = {}  # when a trainer gave, until its next round opens,
-        self._first_s: dict[
-            Origin, float
-        ] = {}  # and the longest that an owner waited for others to give first
+        self._late_s: dict[Origin, float] = {}  # and how long the late ones have with some owner
 
     def after_event(self, daemon: Daemon, owners: Owners, event: Event, effects: list[Effect]) -> None:
         """Check what an event has led to."""
@@ -107,7 +105,7 @@ class RoundRules:
         if self._views.get(daemon.me) is not daemon.replica.view:
             self._views[daemon.me], self._viewed[daemon.me] = daemon.replica.view, self._world.now
         if isinstance(event, ContributionMade):
-            self._since[daemon.me], self._first_s[daemon.me] = self._world.now, 0.0
+            self._since[daemon.me], self._late_s[daemon.me] = self._world.now, 0.0
             self._given[daemon.me] = {
                 owner: max(
                     (each.number for each in channel.pending if each.made == self._world.now), default=0
@@ -202,8 +200,8 @@ class RoundRules:
             return
         calm_since = max(since, *(self._world.disturbed_at(each.place) for each in others))
         # The late ones have as long with the owner that waits longest, and it may have published by now.
-        first_s = self._first_s[daemon.me] = max(self._first_s[daemon.me], *map(_first_s, others))
-        limit_s = PATIENCE_TIMEOUTS * self._world.scenario.failure_timeout_s + first_s
+        late_s = self._late_s[daemon.me] = max(self._late_s[daemon.me], *map(_late_s, others))
+        limit_s = PATIENCE_TIMEOUTS * self._world.scenario.failure_timeout_s + late_s
         if self._world.now - calm_since > limit_s:
             words = (
                 f"{label(daemon.me)} has waited {self._world.now - since:.1f} s for round {owners.round + 1}"
@@ -211,7 +209,7 @@ class RoundRules:
             raise Violation("O8", f"{words}: {owners.waiting_for(self._world.now)}")
 
 
-def _first_s(daemon: Daemon) -> float:
+def _late_s(daemon: Daemon) -> float:
     """Return how long after a round the first contribution to the next one came to an owner, if it has."""
     assert daemon.replica.owners is not None
     barrier = daemon.replica.owners.barrier
