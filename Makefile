@@ -22,7 +22,7 @@ endef
 # processes by the thousand, and each would compile the whole package anew, a third of what its start takes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-operations test-engines lint docs bench bench-tls paper rivals learn fuzz sim crowd chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
+.PHONY: demo test test-all test-wide test-operations test-engines lint docs bench bench-tls paper rivals learn fuzz sim crowd chaos wheel wheels kernels test-gpu bench-gpu sanitize-gpu clean
 
 demo: $(VENV)/.ready
 	$(BIN)/p2psgd local -n 4 --recipe examples/demo.toml
@@ -36,11 +36,15 @@ SUITE := $(BIN)/python -m pytest --numprocesses 6 --dist worksteal
 
 # Without the tests marked long (pyproject.toml says which they are): minutes on two cores, also beside other work.
 test: $(VENV)/.test
-	$(SUITE) -m "not long" $(PYTEST_ARGS)
+	$(SUITE) -m "not long and not wide" $(PYTEST_ARGS)
 
 # All tests; those that need root, a browser or PyTorch skip visibly where it is not there.
 test-all: $(VENV)/.test
-	$(SUITE) $(PYTEST_ARGS)
+	$(SUITE) -m "not wide" $(PYTEST_ARGS)
+
+# Some of these with other settings, before a release: ten minutes.
+test-wide: $(VENV)/.test
+	$(SUITE) -m wide $(PYTEST_ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -9,11 +9,14 @@ import pytest
 
 from benchmarks import BENCHES
 from benchmarks.__main__ import run_bench
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
+COSTLY = ("tls", "floods", "allreduce", "large_model")
 
-@pytest.mark.parametrize("name", BENCHES)
+
+@pytest.mark.parametrize("name", widely([name for name in BENCHES if name not in COSTLY], COSTLY))
 def test_a_bench_gives_figures_and_the_checksum_of_its_result(name: str) -> None:
     figures = run_bench(name, large=False)
     assert figures

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.learn.cases import TASKS, WAYS, Case, Way
 from benchmarks.learn.launch import run
 from tests.torch.needed import torch
+from tests.wide import widely
 
 assert torch.distributed.is_available()
 
@@ -16,10 +17,12 @@ assert torch.distributed.is_available()
 HERE = {
     way.name.rstrip("0123456789"): way for way in WAYS.values() if "local_steps" not in way.options
 }.values()
+SHOWN = ("one", "ddp", "p2psgd", "p2psgd-slow", "sparseloco-30")
+FIRST = [way for way in HERE if way.name in SHOWN], [way for way in HERE if way.name not in SHOWN]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", HERE, ids=lambda way: way.name)
+@pytest.mark.parametrize("way", widely(*FIRST), ids=lambda way: way.name)
 def test_a_way_trains_and_counts_its_bytes(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, "digits-cnn", replace(TASKS["digits-cnn"], batches=120))
     case = Case(task="digits-cnn", way=way.name, nodes=1 if way.alone else 2, seed=1, rate=None)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from torch.nn import Module
 
-from p2psgd.base.errors import TrainerError
+from p2psgd.base.errors import P2psgdError, TrainerError
 from p2psgd.client.alone import wants_alone
 from p2psgd.client.first_weights import common_start, take_first_weights
 from p2psgd.client.link import check_steps
@@ -112,33 +113,41 @@ def attach(
     """
     optimizers = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
     group = find_group(model, part) if isinstance(model, Module) else None
-    parameters = TrainedParameters(model, optimizers, group)
-    if density is None and tau is None:
-        density = DENSITY
-    _check_options(
-        density=density, tau=tau, local_steps=local_steps, outer_rate=outer_rate, keep=keep, initial=initial
-    )
-    mode = mode_of(options)
-    outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
-    rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
-    if rule is not None:
-        options["rule"] = rule.word
-    _refuse_for_gradients(mode, own_residual=own_residual, run_horizon=run_horizon)
-    if local_steps is None and options.get("shards") is not None:
-        local_steps = 1
-    if local_steps != 1 and options.get("shards") is not None:
-        raise TrainerError(
-            "local_steps and shards do not go together: the other nodes learn with each send which samples"
-            " are taken, so leave one of them out"
+    with _refused_together(group):
+        parameters = TrainedParameters(model, optimizers, group)
+        if density is None and tau is None:
+            density = DENSITY
+        _check_options(
+            density=density,
+            tau=tau,
+            local_steps=local_steps,
+            outer_rate=outer_rate,
+            keep=keep,
+            initial=initial,
         )
-    if group is not None:
-        _name_part(group, options)
-    arrays = arrays_of(parameters.device)
-    weights = parameters.initial()
-    shared = initial == "first"
-    brought = common_start(weights, options.get("quantum", QUANTUM)) if shared else weights
-    link = arrays.attach(brought, options)
+        mode = mode_of(options)
+        outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
+        rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
+        if rule is not None:
+            options["rule"] = rule.word
+        _refuse_for_gradients(mode, own_residual=own_residual, run_horizon=run_horizon)
+        if local_steps is None and options.get("shards") is not None:
+            local_steps = 1
+        if local_steps != 1 and options.get("shards") is not None:
+            raise TrainerError(
+                "local_steps and shards do not go together: the other nodes learn with each send which"
+                " samples are taken, so leave one of them out"
+            )
+        if group is not None:
+            _name_part(group, options)
+        arrays = arrays_of(parameters.device)
+        weights = parameters.initial()
+        shared = initial == "first"
+        brought = common_start(weights, options.get("quantum", QUANTUM)) if shared else weights
+        link = arrays.attach(brought, options)
     try:
+        if group is not None:
+            group.check(None)
         if shared:
             parameters.say_frozen()
             take_first_weights(link, weights)
@@ -187,6 +196,19 @@ def attach(
         )
     except BaseException:
         link.close()
+        raise
+
+
+@contextmanager
+def _refused_together(group: Group | None) -> Iterator[None]:
+    """Raise what this rank is refused for on all ranks of its group, which would else wait for it in their
+    collectives. Ranks that are not refused call `group.check(None)` behind it.
+    """
+    try:
+        yield
+    except P2psgdError as error:
+        if group is not None:
+            group.check(error)
         raise
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from p2psgd.base.errors import TrainerError
+from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.link import Link
 from p2psgd.ipc.part import PARTS_MAX, Block, Part, name_block
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
@@ -95,6 +95,16 @@ class Group:
     def gather(self, value: Any) -> list[Any]:
         """Return the values that all ranks give, in their order."""
         return _gather(value, self._control)
+
+    def check(self, refused: P2psgdError | None) -> None:
+        """Raise on all ranks what the first of those that give something was refused for, by one sentence."""
+        usage = isinstance(refused, UsageError)
+        everywhere = self.gather(None if refused is None else (str(refused), usage))
+        for rank, given in enumerate(everywhere):
+            if given is not None:
+                words, usage = given
+                kind = UsageError if usage else TrainerError
+                raise kind(f"rank {rank} of the group: {words}") from refused
 
     def complete_gradients(self) -> None:
         """Add up the gradients that are partial sums, also of what another rank trains: all ranks call it

@@ -24,6 +24,7 @@ from tests.daemons import Daemon, all_stopped, until
 from tests.node.test_node import calm, endless, steps
 from tests.ports import free_ports
 from tests.stranger import Stranger
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
@@ -92,7 +93,7 @@ def let_in(daemon: Daemon, port: int) -> Stranger | None:
     return None
 
 
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("loop", widely(["uvloop"], ["asyncio"]))
 def test_fault_29_a_node_keeps_descriptors_for_its_own_files(tmp_path: Path, loop: str) -> None:
     [port] = free_ports(1)
     with all_stopped([start(tmp_path, port, loop)]) as [daemon]:

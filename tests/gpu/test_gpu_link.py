@@ -17,6 +17,7 @@ from tests.gpu.backends import Backend
 from tests.gpu.links import TENSORS, WEIGHTS, Attach, attach_gpu, initial, loop_factory, sent_by, start_daemon
 from tests.ipc.daemons import QUANTUM, StartDaemon, make_update, make_words, smallest_rings
 from tests.ipc.doomed_trainer import delta_of
+from tests.wide import widely
 
 __all__ = ["attach_gpu", "loop_factory", "start_daemon"]  # fixtures
 
@@ -82,7 +83,7 @@ def test_shards_are_counted_behind_the_weights_as_on_the_host(
         np.testing.assert_array_equal(daemons[0].weights(), daemons[1].weights())
 
 
-@pytest.mark.parametrize("low", [1 << 18, 1 << 23])
+@pytest.mark.parametrize("low", widely([1 << 18], [1 << 23]))
 def test_what_finds_no_room_in_a_send_waits_and_has_its_turn_as_on_the_host(
     start_daemon: StartDaemon, gpu: Backend, attach_gpu: Attach, low: int
 ) -> None:

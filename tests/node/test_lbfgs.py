@@ -19,6 +19,7 @@ from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.script_state import TRAINED
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.ports import free_ports
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
@@ -80,7 +81,7 @@ def running(folder: Path, count: int, hidden: list[int]) -> Iterator[Nodes]:
         yield nodes
 
 
-@pytest.fixture(scope="module", params=[[], [16]], ids=["softmax", "net"])
+@pytest.fixture(scope="module", params=widely([[16]], [[]]), ids=["net", "softmax"])
 def hidden(request: pytest.FixtureRequest) -> list[int]:
     found: list[int] = request.param
     return found

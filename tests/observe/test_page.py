@@ -16,6 +16,7 @@ from tests.cli.local.run import Run
 from tests.daemons import all_stopped, until
 from tests.node.test_node import Place, calm, endless, steps
 from tests.ports import free_ports
+from tests.wide import widely
 
 pytestmark = [
     pytest.mark.long,
@@ -55,7 +56,7 @@ def loss_points(browser: Browser) -> int:
     return int(browser.run("return page.history.length"))
 
 
-@pytest.mark.parametrize("mode", ["async", "ring"])
+@pytest.mark.parametrize("mode", widely(["async"], ["ring"]))
 def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
     tmp_path: Path, browser: Browser, mode: str
 ) -> None:

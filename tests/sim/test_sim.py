@@ -75,7 +75,7 @@ def test_a_mutant_fits_the_code_and_is_taken_back(name: str) -> None:
 @pytest.mark.long
 def test_a_failing_scenario_shrinks_to_one_that_still_fails() -> None:
     with mutated(MUTANTS["trimmed-early"]):
-        scenario = draw_scenario(2)
+        scenario = draw_scenario(13)  # which is short
         outcome = simulate(scenario)
         assert outcome.violation is not None
         small, _ = shrink(scenario, outcome.name)

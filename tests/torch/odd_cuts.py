@@ -1,13 +1,12 @@
-"""A script of two ranks whose model is cut in a way that needs care: torchrun ... odd_cuts.py KIND.
+"""A script of two ranks whose model is cut in ways that need care: torchrun ... odd_cuts.py.
 
-`rule` and `bfloat16`: a norm whose input is cut, so that its gradients are partial sums on each rank.
-`stages`: two stages of a pipeline that are cut further, with the same names in both.
+The input of a norm is cut, so that its gradients are partial sums on each rank; two stages of a pipeline are
+cut further, with the same names in both; one rank of two is refused.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
 import pytest
@@ -25,9 +24,9 @@ from p2psgd.base.errors import TrainerError
 RATE = 0.125
 
 
-def train_norm(kind: str) -> None:
+def train_norm(type_: torch.dtype, options: dict[str, Any]) -> None:
     """Make a step, and fail unless it was made with the sum of all ranks' gradients."""
-    type_ = torch.bfloat16 if kind == "bfloat16" else torch.float32
+    torch.manual_seed(1)
     model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 6)).to(type_)
     columns = ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate())
     parallelize_module(
@@ -39,11 +38,10 @@ def train_norm(kind: str) -> None:
     assert all(each.grad.placements[0].is_partial() for each in norm.values()), "else nothing is tested"
     right = {name: each.grad.full_tensor().float() for name, each in norm.items()}
     before = {name: each.detach().full_tensor().float().clone() for name, each in norm.items()}
-    options: dict[str, Any] = {"mode": "owners", "rule": "adamw"} if kind == "rule" else {}
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, foreach=False)
     used = {}
     with p2psgd.torch.attach(model, optimizer, alone=True, **options) as link:
-        if kind == "rule":  # what is sent to owners, once it is taken
+        if options:  # what is sent to owners, once it is taken
             assert link._group is not None
             assert link._gradients is not None
             own = {
@@ -60,7 +58,7 @@ def train_norm(kind: str) -> None:
                 )
             )
         optimizer.step()
-        if kind != "rule":
+        if not options:
             for name, each in norm.items():
                 used[name] = (before[name] - each.detach().full_tensor().float()) / RATE
         assert used
@@ -79,13 +77,23 @@ def attach_stages() -> None:
         p2psgd.torch.attach(stage, optimizer, alone=True, part=(dist.get_rank(), 2))
 
 
+def attach_one() -> None:
+    """Fail unless both ranks are refused with one sentence, though only one of them is wrong."""
+    model = nn.Linear(2, 2)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters())
+    control: dict[str, Any] = {"control": "/somewhere"} if dist.get_rank() == 1 else {}
+    with pytest.raises(TrainerError, match=r"rank 1 of the group: .*control=\.\.\. names one"):
+        p2psgd.torch.attach(model, optimizer, alone=True, **control)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.manual_seed(1)
     dist.init_process_group("gloo")
-    if sys.argv[1] == "stages":
-        attach_stages()
-    else:
-        train_norm(sys.argv[1])
+    attach_stages()
+    attach_one()
+    train_norm(torch.float32, {})
+    train_norm(torch.bfloat16, {})
+    train_norm(torch.float32, {"mode": "owners", "rule": "adamw"})
     dist.barrier()
     dist.destroy_process_group()

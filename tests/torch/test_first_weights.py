@@ -21,6 +21,7 @@ from tests.cli.local.run import Run
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
 from tests.ports import free_ports
 from tests.torch.needed import torch
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
@@ -98,7 +99,7 @@ def check(found: dict[str, np.ndarray], folder: Path, *, margin: float = 5e-3) -
         np.testing.assert_allclose(found[name], values.numpy(), atol=margin)
 
 
-@pytest.mark.parametrize("payload", ["async", "sparse", "dense-float16"])
+@pytest.mark.parametrize("payload", widely(["sparse", "dense-float16"], ["async"]))
 def test_all_nodes_begin_with_the_weights_of_the_first_though_its_trainer_is_killed_as_it_gives_them(
     tmp_path: Path, payload: str
 ) -> None:
@@ -140,7 +141,7 @@ class Nodes:
 
 
 @pytest.mark.parametrize(
-    ("payload", "lost"), [("async", False), ("async", True), ("sparse", True), ("dense", False)]
+    ("payload", "lost"), widely([("async", True), ("dense", False)], [("async", False), ("sparse", True)])
 )
 def test_a_first_node_that_is_killed_while_it_gives_its_weights_goes_on_and_a_late_node_gets_them(
     tmp_path: Path, payload: str, lost: bool

@@ -20,6 +20,7 @@ from p2psgd.recipes.recipe import RECIPES
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.daemons import PACED, trainer
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
@@ -53,7 +54,7 @@ def all_at_once(tmp_path: Path) -> str:
     return str(recipe)
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize("nodes", widely([1, 4], [2]))
 def test_replicas_end_identical_and_the_net_has_learned(start: Start, nodes: int) -> None:
     run = start("-n", str(nodes), "--steps", "400")
     assert run.ends() == ExitCode.OK, run.output

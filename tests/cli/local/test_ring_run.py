@@ -22,6 +22,7 @@ from p2psgd.recipes.telemetry import StepTimes
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.recipes.fake_link import FakeNet, as_link
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
@@ -75,7 +76,7 @@ def stop_for(status: dict[str, Any], stopped_s: float) -> None:
         os.kill(process, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", widely(["dense", "owners"], ["sparse"]))
 def test_two_runs_end_with_the_same_bits_also_if_a_node_stops_for_half_of_failure_timeout(
     start: Start, way: str
 ) -> None:
@@ -147,7 +148,7 @@ def test_a_dense_ring_equals_one_node_with_the_batches_of_all(start: Start, tmp_
     assert difference < 1e-5
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", widely(["sparse", "owners"], ["dense"]))
 def test_the_others_go_on_without_a_node_that_is_killed_in_a_round(start: Start, way: str) -> None:
     run = start(way, 5, "--steps", "250", "--failure-timeout", "1")
     victim = wait_for_round(run, 3, 50)
