@@ -126,7 +126,7 @@ def describe_difference(ours: Hello, theirs: Hello) -> str:
     advice = "start all nodes with the same recipe or script"
     if theirs.mode != ours.mode:
         differing.insert(0, f"{theirs.name} in mode {theirs.mode}, {ours.name} in mode {ours.mode}")
-        advice += ", and the same mode, payload and order"
+        advice += ", and the same mode, payload, rule and order"
     start = (
         "the weights to start from (take the same seed, such as torch.manual_seed(1), or the same file of"
         ' --initial, or say attach(..., initial="first") on all nodes)'

@@ -292,8 +292,14 @@ def parse_recipe(keys: Keys, *, where: str, told: Told = NOTHING_TOLD) -> Recipe
     try:
         recipe = Recipe.model_validate(keys)
     except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
+        first = error.errors()[0]
+        key = str(first["loc"][0])
         wanted = fields[key].description
+        if isinstance(keys.get(key), dict) and len(first["loc"]) > 1:
+            inner, said = str(first["loc"][1]), first["msg"][:1].lower() + first["msg"][1:]
+            if first["type"] == "extra_forbidden":
+                _refuse(f"{where}: unknown key {inner!r} below [{key}], which is {wanted}")
+            _refuse(f"{where}: {inner} = {_written(first['input'])} below [{key}] is refused: {said}")
         if key not in keys:
             _refuse(f"{where}: the key {key!r} is missing; it is {wanted}")
         _refuse(f"{where}: {key} = {_written(keys[key])} is refused: it must be {wanted}")
@@ -353,7 +359,9 @@ def _check_rule(run: RunTable, where: str, told: Mapping[str, str | bool]) -> No
     try:
         _ = run.trains
     except ValueError as error:
-        _refuse(f"--rule: {error}" if "rule" in told else f"{where}: {error}")
+        if "rule" in told:
+            _refuse(f"--rule: {error}", ExitCode.USAGE)
+        _refuse(f"{where}: {error}")
 
 
 def _check_step(recipe: Recipe, where: str) -> None:

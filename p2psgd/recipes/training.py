@@ -355,6 +355,8 @@ class Training(RecipeTraining[Plan]):
                 batches, heard = self._warm_steps_seen(), self._clock()
             if plan.warm_start_over(self._warm_steps_seen(), elapsed_s=self._elapsed_s()):
                 break
+            if sum(map(bool, link.peer_steps.values())) > 1:
+                break  # others than rank 0 train: this one comes late, or comes back without its state
             now = self._clock()
             if now - heard >= QUIET_S:
                 words = f"{QUIET_S:g} s without a step of rank 0: the warm start is cut short"

@@ -55,7 +55,7 @@ def test_two_nodes_of_one_run_may_be_linked() -> None:
         (
             {"run": b"b" * 32, "mode": "ring-dense"},
             "run",
-            "there in mode ring-dense, here in mode async; .*the same mode, payload and order",
+            "there in mode ring-dense, here in mode async; .*the same mode, payload, rule and order",
         ),
     ],
 )

@@ -112,8 +112,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_and_all_known_ones() -> None
         ("quantum_log2", 1),
         ("quantum_log2", -31),
         ("run", "stall"),
-        ("run", {"two_nodes": "both"}),
-        ("run", {"two_node": "stall"}),
     ],
 )
 def test_a_value_out_of_range_is_refused_with_key_value_and_range(key: str, value: object) -> None:
@@ -124,6 +122,26 @@ def test_a_value_out_of_range_is_refused_with_key_value_and_range(key: str, valu
     assert re.match(
         rf"recipe mine.toml: {key} = .+ is refused: it must be {re.escape(wanted)}$", str(caught.value)
     )
+
+
+@pytest.mark.parametrize(
+    ("below", "words"),
+    [
+        (
+            {"two_nodes": "both"},
+            "two_nodes = \"both\" below [run] is refused: input should be 'stall' or 'lower-id'",
+        ),
+        ({"mode": "owners", "rule": 3}, "rule = 3 below [run] is refused: input should be a valid string"),
+        (
+            {"mode": "owners", "rounds": "yes"},
+            'rounds = "yes" below [run] is refused: input should be a valid',
+        ),
+        ({"two_node": "stall"}, "unknown key 'two_node' below [run], which is a table with two_nodes"),
+    ],
+)
+def test_a_value_in_a_table_is_refused_by_its_own_name(below: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"recipe mine.toml: {words}")):
+        recipe(run=below)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.3])

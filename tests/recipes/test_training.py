@@ -221,6 +221,15 @@ def test_a_trainer_that_hears_of_no_mini_batch_starts_after_a_while(
     assert "without a step of rank 0: the warm start is cut short" in capsys.readouterr().err
 
 
+def test_a_trainer_that_comes_when_others_than_rank_0_train_has_no_warm_start(digits: Dataset) -> None:
+    recipe = quick()
+    ends = links(recipe, digits, 3)
+    late = trainings(recipe, digits, ends, steps=10_000)[1]
+    ends[1].peer_steps.update({101: 9, 102: 4})
+    late._wait_for_warm_start()
+    assert not any(report.get("waits") for report in ends[1].reports)
+
+
 @pytest.mark.parametrize("died_at", [17, 22])  # at 22 the rate is halved
 def test_a_trainer_that_was_at_work_before_goes_on_from_its_count(digits: Dataset, died_at: int) -> None:
     recipe = quick()

@@ -255,8 +255,10 @@ class Barrier:
         names = ", ".join(map(self._name, waiting[:3])) + (
             f" and {len(waiting) - 3} more" if waiting[3:] else ""
         )
-        trainers = f"{names}'s trainer" if len(waiting) == 1 else f"the trainers of {names}"
-        return f"round {self.published + 1} has waited for {now - self._first:.1f} s for {trainers}"
+        whom = f"{names}'s trainer" if len(waiting) == 1 else f"the trainers of {names}"
+        if len(waiting) == 1 and waiting[0] not in (self._cluster.me, *self._cluster.peers):
+            whom = f"{names}, which is not linked"
+        return f"round {self.published + 1} has waited for {now - self._first:.1f} s for {whom}"
 
     def _name(self, member: Origin) -> str:
         return "this node" if member == self._cluster.me else self._cluster.name_of(member)
