@@ -53,7 +53,7 @@ class _Report:
     at: float
     vouched: dict[int, Origin]  # by node
     least: dict[Origin, int]  # what all of these had applied that are not linked: the highest reported
-    links: int  # of the time when it was gone through
+    closed: int  # the links that were closed when it was gone through
     view_max: int  # the latest view that was believed then, if a later one was reported; else 2^64
 
 
@@ -100,7 +100,7 @@ class Acknowledgements:
         self._me = me
         self._known: dict[Origin, _Known] = {}
         self._reports: dict[Origin, _Report] = {}
-        self._links = 0  # how often these, or what is believed, have changed
+        self._closed = 0  # how many links were
 
     def on_status(
         self,
@@ -135,7 +135,7 @@ class Acknowledgements:
         if (
             before is not None
             and changed is not None
-            and before.links == self._links
+            and before.closed == self._closed
             and before.view_max >= view_max
             and self._keeps_report(before, changed, least)
         ):
@@ -143,10 +143,11 @@ class Acknowledgements:
             for origin, sequence in least.items():
                 if sequence > before.least.get(origin, 0):
                     before.least[origin] = sequence
-            self._vouch(peer, changed, before, linked, view_max)
+            self._vouch(peer, changed, before, linked, view_max, named=before.vouched)
             return
-        report = _Report(now, {}, least, self._links, 2**64)
-        self._vouch(peer, confirmed, report, linked, view_max)
+        report = _Report(now, {}, least, self._closed, 2**64)
+        named = {} if before is None else before.vouched
+        self._vouch(peer, confirmed, report, linked, view_max, named=named)
         if before is not None:
             vouched = report.vouched
             self._let_go(
@@ -176,20 +177,29 @@ class Acknowledgements:
         report: _Report,
         linked: Container[Origin],
         view_max: int,
+        *,
+        named: Mapping[int, Origin],
     ) -> None:
-        """Take in what a peer says of others in its `report`."""
-        least, past = report.least, _Past()
-        for row in rows:
-            member = Origin(row.node, row.incarnation)
-            if not row.view or member in (self._me, peer):
+        """Take in what a peer says of others in its `report`; `named`: members as they were named before."""
+        least, past, me, all_known = report.least, _Past(), self._me, self._known
+        for row in rows:  # which may be a thousand, of each of a thousand peers
+            if not row.view:
                 continue
-            report.vouched[row.node] = member
-            known = self._of(member)
+            node, incarnation = row.node, row.incarnation
+            member = named.get(node)
+            if member is None or member.incarnation != incarnation:
+                member = Origin(node, incarnation)
+            if member in (me, peer):
+                continue
+            report.vouched[node] = member
+            known = all_known.get(member)
+            if known is None:
+                known = all_known[member] = _Known()
             if member in linked:
                 continue
-            if row.view > view_max:
-                report.view_max = view_max
-            view = min(row.view, view_max)
+            view = row.view
+            if view > view_max:
+                report.view_max = view = view_max
             if view >= known.view:
                 known.view, known.reporter = view, peer
             before = known.bridged.get(peer)
@@ -209,9 +219,9 @@ class Acknowledgements:
                 known.heard = max(known.heard, report.at)
                 known.past = past.add(known.past, known.bridged.pop(peer, {}))
 
-    def links_changed(self) -> None:
-        """Note that other peers are linked than before, which report for themselves."""
-        self._links += 1
+    def link_closed(self) -> None:
+        """Note that fewer peers than before report for themselves."""
+        self._closed += 1
 
     def _of(self, life: Origin) -> _Known:
         known = self._known.get(life)

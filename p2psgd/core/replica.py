@@ -635,7 +635,6 @@ class Replica:
         credit = self.out.credit_bytes
         peer = Peer(event.peer, event.name, last_seen=now, last_progress=now, credit=credit)
         self.cluster.peers[event.peer] = peer
-        self.acks.links_changed()
         self.cluster.learn_name(event.peer.node, event.name, origins=self.frontier)
         if event.peer.node in self.membership.view.forbidden:
             peer.bar(now)
@@ -650,7 +649,7 @@ class Replica:
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.cluster.peers.pop(origin, None)
         if peer is not None:
-            self.acks.links_changed()
+            self.acks.link_closed()
             self._forget(peer, now)
 
     def _forget(self, peer: Peer, now: float) -> None:

@@ -79,6 +79,7 @@ KINDS: Final = frozenset(
         "result given",
         "given up",
         "contributions",
+        "owners",
         "rule",
         "evaluation",
         "late",

@@ -115,7 +115,7 @@ def test_the_list_is_gone_through_again_when_other_links_are_there() -> None:
     listed = [ConfirmedRow(*B, 4)]
     acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 10.0, linked={A, B})
     assert acks.applied(B, ME) == 0  # it reports for itself
-    acks.links_changed()
+    acks.link_closed()
     acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 11.0, linked={A}, changed=())
     assert acks.applied(B, ME) == 9
 
@@ -141,7 +141,7 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
         peer, now = chance.choice(lives[:10]), float(at)
         rows = [row(origin, 99, least=chance.randint(0, 99)) for origin in (ME, lives[-1])]
         if chance.random() < 0.1:
-            acks.links_changed()
+            acks.link_closed()
         view_max, changed = chance.choice((3, 4)), None
         if peer in listed and chance.random() < 0.8:
             some = chance.sample(lives[10:], chance.randint(0, 2))

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -41,7 +41,7 @@ from p2psgd.core.owners.aggregator import Aggregator, Update
 from p2psgd.core.owners.barrier import Barrier
 from p2psgd.core.owners.channel import Channel, Pending
 from p2psgd.core.owners.custody import Custody
-from p2psgd.core.owners.ranges import Range, cut, owner_count, ranges_of
+from p2psgd.core.owners.ranges import Range, cut, owner_count, range_of, ranges_of
 from p2psgd.core.peer import Peer, PeerState
 from p2psgd.core.receive import Applier
 from p2psgd.core.retention import Retention
@@ -137,6 +137,7 @@ class Owners:
         self._members: tuple[Origin, ...] = ()
         self._owners: tuple[Origin, ...] = ()  # the first of them
         self._usable: list[int] | None = None  # places of the owners that can be given something
+        self._said_gone: set[Origin] = set()  # owners that were reported as out of reach
         self._range: Range = (0, 0)  # which is this node's then
         self._left = False
         self._gone_since: dict[Origin, float] = {}  # members that cannot be given anything
@@ -748,6 +749,7 @@ class Owners:
         self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
         self._follow_members(now)
         self._usable = None
+        self._said_gone.intersection_update(self._owners)
         self._follow_owners(now)
         self._redeal(now)
         if self.barrier is not None:
@@ -760,7 +762,9 @@ class Owners:
         usable = self._usable_places(now)
         if usable == self._usable:
             return
-        self._usable = usable
+        before, self._usable = self._usable, usable
+        if before is not None:  # else the view is new
+            self._say_moved(before, usable)
         ranges = ranges_of(usable, len(self._owners), self._state.spec.weights)
         owners = {self._owners[place]: each for place, each in zip(usable, ranges, strict=True)}
         if self.custody is not None:
@@ -771,6 +775,22 @@ class Owners:
         if self.barrier is not None:
             self.barrier.owns = self._owns
         self._move(now)
+
+    def _say_moved(self, before: Sequence[int], usable: Sequence[int]) -> None:
+        """Report whose weights others own from now on, and who owns its weights again."""
+        for place in sorted({*before} ^ {*usable}):
+            owner = self._owners[place]
+            begin, end = range_of(place, len(self._owners), self._state.spec.weights)
+            name, weights = self._cluster.name_of(owner), f"weights {begin:,} to {end - 1:,}"
+            if place in before:
+                self._said_gone.add(owner)
+                words = f"{name} cannot be reached: until it is back another node owns its {weights}"
+            elif owner in self._said_gone:
+                self._said_gone.remove(owner)
+                words = f"{name} owns {weights} again"
+            else:
+                continue  # it was new
+            self._out.emit(LogEvent("owners", words, owner.node))
 
     def _move(self, now: float) -> None:
         """Own the range of the view, and contribute what this node has added up outside of it, but only once

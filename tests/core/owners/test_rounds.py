@@ -186,6 +186,9 @@ def test_a_node_that_owns_nothing_waits_for_owners_alone(monkeypatch: pytest.Mon
     cluster.tick(TIMEOUT_S / 2)
     assert [number for number in range(4) if cluster.waits(number).endswith("node-3's trainer")] == [0, 1]
     assert "for the sum of" in cluster.waits(2)
+    cluster.cut(0, 3)
+    assert cluster.waits(0).endswith("for node-3, which is not linked")
+    cluster.link(0, 3)
     cluster.tick(13 * TIMEOUT_S)
     assert {number for number, _ in cluster.noted("late")} == {0, 1}
     assert cluster.opened == [3, 3, 3, 2]
