@@ -3,7 +3,8 @@ admission rest on them (VIEWS.md, 19).
 
 A member reports by its own STATUS, or by way of another: the `least` column of a STATUS holds for all members
 listed in its `confirmed` table, so nodes that cannot reach each other still know what the other has. A linked
-member reports for itself: reports by others count only as a sign of life, and its own STATUS replaces them.
+member reports for itself: from its first STATUS on, which replaces them, reports by others only show that it
+lives.
 An incarnation's own reports only grow; a new incarnation begins with nothing.
 """
 
@@ -53,7 +54,7 @@ class _Report:
     at: float
     vouched: dict[int, Origin]  # by node
     least: dict[Origin, int]  # what all of these had applied that are not linked: the highest reported
-    closed: int  # the links that were closed when it was gone through
+    epoch: int  # in which it was gone through
     view_max: int  # the latest view that was believed then, if a later one was reported; else 2^64
 
 
@@ -100,7 +101,7 @@ class Acknowledgements:
         self._me = me
         self._known: dict[Origin, _Known] = {}
         self._reports: dict[Origin, _Report] = {}
-        self._closed = 0  # how many links were
+        self._epoch = 0  # a report of an earlier one is gone through again
 
     def on_status(
         self,
@@ -135,7 +136,7 @@ class Acknowledgements:
         if (
             before is not None
             and changed is not None
-            and before.closed == self._closed
+            and before.epoch == self._epoch
             and before.view_max >= view_max
             and self._keeps_report(before, changed, least)
         ):
@@ -145,7 +146,7 @@ class Acknowledgements:
                     before.least[origin] = sequence
             self._vouch(peer, changed, before, linked, view_max, named=before.vouched)
             return
-        report = _Report(now, {}, least, self._closed, 2**64)
+        report = _Report(now, {}, least, self._epoch, 2**64)
         named = {} if before is None else before.vouched
         self._vouch(peer, confirmed, report, linked, view_max, named=named)
         if before is not None:
@@ -221,7 +222,7 @@ class Acknowledgements:
 
     def link_closed(self) -> None:
         """Note that fewer peers than before report for themselves."""
-        self._closed += 1
+        self._epoch += 1
 
     def _of(self, life: Origin) -> _Known:
         known = self._known.get(life)
@@ -242,6 +243,7 @@ class Acknowledgements:
         """Forget all incarnations but `incarnations`."""
         for life in self._known.keys() - incarnations:
             del self._known[life]
+            self._epoch += 1  # reports may still be on it
         for life in self._reports.keys() - incarnations:
             report = self._reports.pop(life)
             self._let_go(life, report, report.vouched.values())

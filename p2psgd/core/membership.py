@@ -192,6 +192,10 @@ class Membership:
         """The members that this node would evict now."""
         return self._changes.evict_requests.keys()
 
+    def is_leaving(self, node: int) -> bool:
+        """Return whether this node has said GOODBYE."""
+        return node in self._changes.leaving
+
     def leaving(self, node: int) -> None:
         """Take a linked node out of the view after its GOODBYE, until it links again."""
         self._changes.leaving.add(node)

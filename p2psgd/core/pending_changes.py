@@ -90,7 +90,9 @@ class PendingChanges:
         evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals; a
         node in `needed` is removed only if that is for good.
         """
-        back = {node for node, life in here.items() if life > view.incarnations.get(node, life)}
+        known = view.incarnations
+        new = {node: life for node, life in here.items() if known.get(node) != life}  # few of a thousand
+        back = {node for node, life in new.items() if life > known.get(node, life)}
         removals = self._removals.items() if removing else ()
         wanted_out = {node: forbid for node, forbid in removals if forbid or node not in needed}
         remove = (wanted_out.keys() | evict - back) & view.incarnations.keys()
@@ -99,12 +101,8 @@ class PendingChanges:
         for_good = {node for node, forbid in wanted_out.items() if forbid} - view.forbidden
         forbid = set(sorted(for_good)[: MEMBERS_MAX - len(view.forbidden)])
         out = remove | self._removals.keys() | self.leaving | view.forbidden
-        renewed = {
-            node: life
-            for node, life in here.items()
-            if node not in out and view.incarnations.get(node, life) < life
-        }
-        joiners = sorted(here.keys() - out - view.incarnations.keys() - self._held_off(now))
+        renewed = {node: new[node] for node in new if node in back and node not in out}
+        joiners = sorted(new.keys() - out - known.keys() - self._held_off(now))
         admit = renewed | {node: here[node] for node in joiners[: MEMBERS_MAX - len(view.members)]}
         if not admit and not remove and not forbid:
             return None

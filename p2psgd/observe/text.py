@@ -473,7 +473,7 @@ def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:
     waits = f"{counted(owners.waiting, 'contribution')} not covered, {size(owners.waiting_bytes)}"
     grade = Grade.NONE
     if owners.waiting and owners.oldest_s >= NEWS_S:
-        waits += f", the oldest given to {owners.slowest} {duration(owners.oldest_s)} ago"
+        waits += f", the oldest, for {owners.slowest}, made {duration(owners.oldest_s)} ago"
         grade = Grade.WARN
     yield Line("gave", waits, grade)
     if owners.lost:

@@ -349,14 +349,15 @@ class Training(RecipeTraining[Plan]):
             return
         begun = heard = self._clock()
         batches = 0
-        while not link.steps and not self._stopped():
+        late = sum(map(bool, link.peer_steps.values())) > 1  # others than rank 0 have made steps already
+        if late and not link.steps:
+            print("p2psgd train: other nodes train already: no warm start here", file=sys.stderr)
+        while not (late or link.steps or self._stopped()):
             link.receive()
             if self._warm_steps_seen() > batches:
                 batches, heard = self._warm_steps_seen(), self._clock()
             if plan.warm_start_over(self._warm_steps_seen(), elapsed_s=self._elapsed_s()):
                 break
-            if sum(map(bool, link.peer_steps.values())) > 1:
-                break  # others than rank 0 train: this one comes late, or comes back without its state
             now = self._clock()
             if now - heard >= QUIET_S:
                 words = f"{QUIET_S:g} s without a step of rank 0: the warm start is cut short"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -113,44 +113,44 @@ def attach(
     """
     optimizers = optimizer if isinstance(optimizer, list | tuple) else [optimizer]
     group = find_group(model, part) if isinstance(model, Module) else None
-    with _refused_together(group):
-        parameters = TrainedParameters(model, optimizers, group)
-        if density is None and tau is None:
-            density = DENSITY
-        _check_options(
-            density=density,
-            tau=tau,
-            local_steps=local_steps,
-            outer_rate=outer_rate,
-            keep=keep,
-            initial=initial,
-        )
-        mode = mode_of(options)
-        outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
-        rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
-        if rule is not None:
-            options["rule"] = rule.word
-        _refuse_for_gradients(mode, own_residual=own_residual, run_horizon=run_horizon)
-        if local_steps is None and options.get("shards") is not None:
-            local_steps = 1
-        if local_steps != 1 and options.get("shards") is not None:
-            raise TrainerError(
-                "local_steps and shards do not go together: the other nodes learn with each send which"
-                " samples are taken, so leave one of them out"
+    with ExitStack() as undo:
+        with _together(group):
+            parameters = TrainedParameters(model, optimizers, group)
+            if density is None and tau is None:
+                density = DENSITY
+            _check_options(
+                density=density,
+                tau=tau,
+                local_steps=local_steps,
+                outer_rate=outer_rate,
+                keep=keep,
+                initial=initial,
             )
-        if group is not None:
-            _name_part(group, options)
-        arrays = arrays_of(parameters.device)
-        weights = parameters.initial()
-        shared = initial == "first"
-        brought = common_start(weights, options.get("quantum", QUANTUM)) if shared else weights
-        link = arrays.attach(brought, options)
-    try:
-        if group is not None:
-            group.check(None)
-        if shared:
-            parameters.say_frozen()
-            take_first_weights(link, weights)
+            mode = mode_of(options)
+            outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
+            rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
+            if rule is not None:
+                options["rule"] = rule.word
+            _refuse_for_gradients(mode, own_residual=own_residual, run_horizon=run_horizon)
+            if local_steps is None and options.get("shards") is not None:
+                local_steps = 1
+            if local_steps != 1 and options.get("shards") is not None:
+                raise TrainerError(
+                    "local_steps and shards do not go together: the other nodes learn with each send which"
+                    " samples are taken, so leave one of them out"
+                )
+            if group is not None:
+                _name_part(group, options)
+            arrays = arrays_of(parameters.device)
+            weights = parameters.initial()
+            shared = initial == "first"
+            brought = common_start(weights, options.get("quantum", QUANTUM)) if shared else weights
+            link = arrays.attach(brought, options)
+            undo.callback(link.close)
+        with _together(group):
+            if shared:
+                parameters.say_frozen()
+                take_first_weights(link, weights)
         if group is not None:
             zeros = arrays.xp.zeros(parameters.weights, np.float32)
             group.come_together(link, zeros, RATE_MIN if link.mode.rule.gradients else None)
@@ -174,7 +174,7 @@ def attach(
         )
         refuse_several(link, optimizers)
         kept = Kept(link, model, optimizers, steps, group)
-        return ModelLink(
+        made = ModelLink(
             link,
             model,
             optimizers,
@@ -194,15 +194,14 @@ def attach(
                 sent_part=describe_part(parameters.weights, density=density, tau=tau),
             ),
         )
-    except BaseException:
-        link.close()
-        raise
+        undo.pop_all()
+        return made
 
 
 @contextmanager
-def _refused_together(group: Group | None) -> Iterator[None]:
-    """Raise what this rank is refused for on all ranks of its group, which would else wait for it in their
-    collectives. Ranks that are not refused call `group.check(None)` behind it.
+def _together(group: Group | None) -> Iterator[None]:
+    """Raise what one rank of a group is refused for on all of them, which would else wait for it in their
+    collectives.
     """
     try:
         yield
@@ -210,6 +209,8 @@ def _refused_together(group: Group | None) -> Iterator[None]:
         if group is not None:
             group.check(error)
         raise
+    if group is not None:
+        group.check(None)
 
 
 def _check_options(

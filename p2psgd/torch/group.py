@@ -98,13 +98,12 @@ class Group:
 
     def check(self, refused: P2psgdError | None) -> None:
         """Raise on all ranks what the first of those that give something was refused for, by one sentence."""
-        usage = isinstance(refused, UsageError)
-        everywhere = self.gather(None if refused is None else (str(refused), usage))
+        code = refused.exit_code if isinstance(refused, UsageError) else None
+        everywhere = self.gather(None if refused is None else (str(refused), code))
         for rank, given in enumerate(everywhere):
             if given is not None:
-                words, usage = given
-                kind = UsageError if usage else TrainerError
-                raise kind(f"rank {rank} of the group: {words}") from refused
+                words, code = f"rank {rank} of the group: {given[0]}", given[1]
+                raise (TrainerError(words) if code is None else UsageError(words, code)) from refused
 
     def complete_gradients(self) -> None:
         """Add up the gradients that are partial sums, also of what another rank trains: all ranks call it
@@ -141,12 +140,13 @@ class Group:
             self._come_to_one_round(link)
             self.steps = max(self.gather(link.steps))
         else:
-            self.steps = max(self.gather(link.steps))
-            missing = self.steps - link.steps
-            if missing > LOST_STEPS_MAX:
+            everywhere = self.gather(link.steps)
+            self.steps, least = max(everywhere), min(everywhere)
+            if self.steps - least > LOST_STEPS_MAX:  # on all ranks
                 raise TrainerError(
-                    f"the daemon of part {self.part} lacks {missing} steps that another part has counted,"
-                    f" more than {LOST_STEPS_MAX}: delete the states of all parts, and start the node anew"
+                    f"the daemon of part {everywhere.index(least)} lacks {self.steps - least} steps that"
+                    f" another part has counted, more than {LOST_STEPS_MAX}: delete the states of all parts,"
+                    " and start the node anew"
                 )
             while (missing := self.steps - link.steps) > 0:
                 count = min(missing, SEND_STEPS_MAX)

@@ -110,7 +110,7 @@ def test_what_is_said_again_of_the_same_ones_counts_without_the_list() -> None:
     assert (acks.applied(B, ME), acks.heard(B), acks.applied(C, ME)) == (5, 11.0, 0)
 
 
-def test_the_list_is_gone_through_again_when_other_links_are_there() -> None:
+def test_the_list_is_gone_through_again_when_a_link_was_closed() -> None:
     acks = Acknowledgements(ME)
     listed = [ConfirmedRow(*B, 4)]
     acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 10.0, linked={A, B})
@@ -171,6 +171,48 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
                 most[member][origin] for origin in (ME, lives[-1])
             ]
             assert acks.view(member) == views[member]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_is_believed_to_have_more_than_it_has_whoever_is_linked(seed: int) -> None:
+    chance, acks = Random(seed), Acknowledgements(ME)
+    peers, members = ([Origin(node, 1) for node in nodes] for nodes in (range(2, 6), range(6, 9)))
+    has, said = Counter[Origin](), Counter[Origin]()
+    linked, told = set(peers), set[Origin]()
+
+    def report(peer: Origin, now: float) -> None:
+        """Let a peer say what it knows of the members: the least of them, for all."""
+        least = min(has[each] for each in members)
+        rows = [ConfirmedRow(*each, 4) for each in members]
+        changed = () if peer in told else rows
+        told.add(peer)
+        acks.on_status(
+            peer, by_origin([row(ME, 99, least=least)]), 4, rows, now, linked=linked, changed=changed
+        )
+        for each in set(members) - linked:
+            said[each] = max(least, said[each])
+
+    for at in range(300):
+        member = chance.choice(members)
+        has[member] += chance.randint(0, 3)
+        match chance.choice(("report", "report", "own", "open", "close")):
+            case "report":
+                report(chance.choice(peers), float(at))
+            case "own" if member in linked:
+                acks.on_status(member, by_origin([row(ME, has[member])]), 4, [], float(at), linked=linked)
+                said[member] = has[member]
+            case "open":
+                linked.add(member)
+            case "close" if member in linked:
+                linked.remove(member)
+                acks.link_closed()
+        for each in members:
+            assert said[each] <= acks.applied(each, ME) <= has[each]
+    for each in members:
+        linked.discard(each)
+    acks.link_closed()
+    report(peers[0], 1000.0)
+    assert all(acks.applied(each, ME) >= min(has[other] for other in members) for each in members)
 
 
 @pytest.mark.parametrize("how", ["forgotten", "gone", "other words"])

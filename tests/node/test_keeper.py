@@ -146,26 +146,31 @@ def test_of_weights_that_are_wrong_no_last_checkpoint_is_waited_for(tmp_path: Pa
     keeping(tmp_path, work)
 
 
-def hanging(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> threading.Event:
-    """A disk that hangs in this call until the event is set."""
-    healed = threading.Event()
+def hanging(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> tuple[threading.Event, threading.Event]:
+    """A disk that hangs in this call, which sets the first event, until the second one is set."""
+    reached, healed = threading.Event(), threading.Event()
     work = getattr(owner, name)
 
     def hang(*arguments: Any) -> Any:
+        reached.set()
         healed.wait()
         return work(*arguments)
 
     monkeypatch.setattr(owner, name, hang)
-    return healed
+    return reached, healed
 
 
 def test_a_disk_that_hangs_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healed = hanging(monkeypatch, CheckpointStore, "write")
+    reached, healed = hanging(monkeypatch, CheckpointStore, "write")
 
     async def work(host: Host) -> None:
         assert await host.finish(0.01) == "it was not written within 0 s"
+        while not reached.is_set():
+            await asyncio.sleep(0.01)
         await host.disk.close(0.01, abandoning=host.checkpointer.abandoning)
         assert not host.disk._tasks
 
@@ -183,7 +188,7 @@ def test_a_disk_that_hangs_is_not_waited_for_without_end(
 def test_what_must_not_be_used_again_and_cannot_be_moved_in_time_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healed = hanging(monkeypatch, disk_module, "abandon")
+    _, healed = hanging(monkeypatch, disk_module, "abandon")
 
     async def work(host: Host) -> None:
         host.checkpointer.abandoning = True

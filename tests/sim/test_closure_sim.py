@@ -14,8 +14,12 @@ from tests.sim.family import CLOSURE
 from tests.sim.mutants import mutated
 from tests.sim.sweep import hunt, run_seed, sweep
 
-FEW_SEEDS, SEEDS = range(4), range(25)
-QUICK_MUTANTS = ("second-answer-granted-too", "piece-added-twice", "empty-sum-given")
+FEW_SEEDS, SEEDS = (4, 5, 9, 11), range(16)  # few, and short ones
+QUICK_MUTANTS = {
+    "second-answer-granted-too": 7,
+    "piece-added-twice": 6,
+    "empty-sum-given": 6,
+}  # a seed of each
 RARE = {  # in so few seeds
     "all lost at once",
     "closure: second table of an attempt",
@@ -37,7 +41,7 @@ def test_in_more_seeds_none_does_and_what_must_occur_does() -> None:
 
 
 def test_two_runs_of_a_seed_leave_the_same_trace() -> None:
-    one, other = (run_seed(1, draw=CLOSURE.draw, tracing=True).trace for _ in range(2))
+    one, other = (run_seed(9, draw=CLOSURE.draw, tracing=True).trace for _ in range(2))
     assert len(one) > 100
     assert "\n".join(one).encode() == "\n".join(other).encode()
 
@@ -45,7 +49,8 @@ def test_two_runs_of_a_seed_leave_the_same_trace() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", QUICK_MUTANTS)
 def test_a_mutant_dies(name: str) -> None:
-    assert hunt(name, range(20), family=CLOSURE, deaths_max=1).first is not None
+    seed = QUICK_MUTANTS[name]
+    assert hunt(name, range(seed, seed + 20), family=CLOSURE, deaths_max=1).first is not None
 
 
 @pytest.mark.parametrize("name", CLOSURE_MUTANTS)

@@ -6,7 +6,9 @@ cut further, with the same names in both; one rank of two is refused.
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +87,8 @@ def attach_one() -> None:
     control: dict[str, Any] = {"control": "/somewhere"} if dist.get_rank() == 1 else {}
     with pytest.raises(TrainerError, match=r"rank 1 of the group: .*control=\.\.\. names one"):
         p2psgd.torch.attach(model, optimizer, alone=True, **control)
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    assert not children.read_text(), "the daemon of the first rank has ended"
 
 
 if __name__ == "__main__":

@@ -256,8 +256,8 @@ class Barrier:
             f" and {len(waiting) - 3} more" if waiting[3:] else ""
         )
         whom = f"{names}'s trainer" if len(waiting) == 1 else f"the trainers of {names}"
-        if len(waiting) == 1 and waiting[0] not in (self._cluster.me, *self._cluster.peers):
-            whom = f"{names}, which is not linked"
+        if not any(each == self._cluster.me or each in self._cluster.peers for each in waiting):
+            whom = f"{names}, to which there is no link"
         return f"round {self.published + 1} has waited for {now - self._first:.1f} s for {whom}"
 
     def _name(self, member: Origin) -> str:

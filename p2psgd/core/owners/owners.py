@@ -137,7 +137,7 @@ class Owners:
         self._members: tuple[Origin, ...] = ()
         self._owners: tuple[Origin, ...] = ()  # the first of them
         self._usable: list[int] | None = None  # places of the owners that can be given something
-        self._said_gone: set[Origin] = set()  # owners that were reported as out of reach
+        self._said_gone: set[Origin] = set()  # owners of this view that were reported
         self._range: Range = (0, 0)  # which is this node's then
         self._left = False
         self._gone_since: dict[Origin, float] = {}  # members that cannot be given anything
@@ -749,7 +749,7 @@ class Owners:
         self._owners = self._members[: owner_count(len(self._members), self._state.spec.weights)]
         self._follow_members(now)
         self._usable = None
-        self._said_gone.intersection_update(self._owners)
+        self._said_gone.clear()
         self._follow_owners(now)
         self._redeal(now)
         if self.barrier is not None:
@@ -777,19 +777,19 @@ class Owners:
         self._move(now)
 
     def _say_moved(self, before: Sequence[int], usable: Sequence[int]) -> None:
-        """Report whose weights others own from now on, and who owns its weights again."""
-        for place in sorted({*before} ^ {*usable}):
-            owner = self._owners[place]
+        """Report, once in a view, each owner that has gone without a word and whose weights others own."""
+        membership = self._cluster.membership
+        if not usable or not self._node.ready or self._left or membership.stopping:
+            return
+        for place in sorted({*before} - {*usable}):
+            owner, peer = self._owners[place], self._cluster.peers.get(self._owners[place])
+            expected = membership.is_leaving(owner.node) or owner.node == self.me.node
+            if expected or owner in self._said_gone or (peer is not None and not peer.ready):
+                continue
+            self._said_gone.add(owner)
             begin, end = range_of(place, len(self._owners), self._state.spec.weights)
-            name, weights = self._cluster.name_of(owner), f"weights {begin:,} to {end - 1:,}"
-            if place in before:
-                self._said_gone.add(owner)
-                words = f"{name} cannot be reached: until it is back another node owns its {weights}"
-            elif owner in self._said_gone:
-                self._said_gone.remove(owner)
-                words = f"{name} owns {weights} again"
-            else:
-                continue  # it was new
+            words = f"{self._cluster.name_of(owner)} does not answer, and another node owns its weights"
+            words += f" {begin:,} to {end - 1:,} until it is back, or there is another view"
             self._out.emit(LogEvent("owners", words, owner.node))
 
     def _move(self, now: float) -> None:

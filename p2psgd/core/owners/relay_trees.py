@@ -47,31 +47,38 @@ class RelayTrees:
         self._weights = weights
         self._view = NO_VIEW
         self._places: Mapping[Origin, int] = {}
-        self._owners = 0
-        # By member and origin, those above the member that are nearer than this node; None: it is not above
-        self._nearer: dict[tuple[Origin, Origin], tuple[Origin, ...] | None] = {}
+        self._owners: dict[Origin, None] = {}  # in the order of their places
+        self._above: dict[Origin, list[tuple[Origin, tuple[Origin, ...]]]] = {}  # of owners, by member
 
     def origins_for(self, peer: Peer, origins: Iterable[Origin]) -> list[Origin]:
         """Return the origins whose updates this node sends this peer unasked: of `origins`, which have made
         some, and the owners. In a new view it begins with none until the peer has reported where it stands.
         """
-        view = self._follow_view()
-        owners = view.members[: self._owners]
-        fresh = peer.view >= view.number
+        fresh = peer.view >= self._follow_view().number
+        above = self._above.get(peer.origin)
+        if above is None:
+            above = self._above[peer.origin] = self._find_above(peer.origin, self._owners)
+        if others := [origin for origin in origins if origin not in self._owners]:
+            above = above + self._find_above(peer.origin, others)
         return [
             origin
-            for origin in dict.fromkeys((*owners, *origins))
-            if (fresh or origin in peer.cursors) and self._serves(peer.origin, origin)
+            for origin, nearer in above
+            if (fresh or origin in peer.cursors) and not any(map(self._is_there, nearer))
         ]
 
-    def _serves(self, member: Origin, origin: Origin) -> bool:
-        """Return whether this node is the nearest one above a member, of those to which it has a link."""
-        if member not in self._places or origin not in self._places:
-            return False
-        if (member, origin) not in self._nearer:
-            self._nearer[member, origin] = self._find_nearer(self._places[member], self._places[origin])
-        nearer = self._nearer[member, origin]
-        return nearer is not None and not any(map(self._is_there, nearer))
+    def _find_above(
+        self, member: Origin, origins: Iterable[Origin]
+    ) -> list[tuple[Origin, tuple[Origin, ...]]]:
+        """Return those of `origins` in whose trees this node is above a member, and who is in between, the
+        nearest to the member first: while there is a link to one of these, that one sends.
+        """
+        place, found = self._places.get(member), []
+        for origin in origins:
+            root = self._places.get(origin)
+            nearer = None if place is None or root is None else self._find_nearer(place, root)
+            if nearer is not None:
+                found.append((origin, nearer))
+        return found
 
     def _find_nearer(self, place: int, root: int) -> tuple[Origin, ...] | None:
         """Return those between this node and the member at `place`, the nearest to that first; None if this
@@ -88,11 +95,11 @@ class RelayTrees:
         return tuple(self._member_at(each, root) for each in between) if position == own else None
 
     def _position(self, place: int, root: int) -> int:
-        return position_of(place, root, members=len(self._view.members), owners=self._owners)
+        return position_of(place, root, members=len(self._view.members), owners=len(self._owners))
 
     def _member_at(self, position: int, root: int) -> Origin:
         members = self._view.members
-        return members[place_at(position, root, members=len(members), owners=self._owners)]
+        return members[place_at(position, root, members=len(members), owners=len(self._owners))]
 
     def source(self, origin: Origin) -> Origin | None:
         """Return the peer that sends this node the updates of `origin` unasked; None: nobody does."""
@@ -110,8 +117,8 @@ class RelayTrees:
         if view is not self._view:
             self._view = view
             self._places = {each: place for place, each in enumerate(view.members)}
-            self._owners = owner_count(len(view.members), self._weights)
-            self._nearer.clear()
+            self._owners = dict.fromkeys(view.members[: owner_count(len(view.members), self._weights)])
+            self._above.clear()
         return view
 
     def _is_there(self, member: Origin) -> bool:

@@ -187,7 +187,7 @@ def test_a_node_that_owns_nothing_waits_for_owners_alone(monkeypatch: pytest.Mon
     assert [number for number in range(4) if cluster.waits(number).endswith("node-3's trainer")] == [0, 1]
     assert "for the sum of" in cluster.waits(2)
     cluster.cut(0, 3)
-    assert cluster.waits(0).endswith("for node-3, which is not linked")
+    assert cluster.waits(0).endswith("for node-3, to which there is no link")
     cluster.link(0, 3)
     cluster.tick(13 * TIMEOUT_S)
     assert {number for number, _ in cluster.noted("late")} == {0, 1}
