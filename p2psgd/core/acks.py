@@ -3,8 +3,8 @@ admission rest on them (VIEWS.md, 19).
 
 A member reports by its own STATUS, or by way of another: the `least` column of a STATUS holds for all members
 listed in its `confirmed` table, so nodes that cannot reach each other still know what the other has. A linked
-member reports for itself: from its first STATUS on, which replaces them, reports by others only show that it
-lives.
+member reports for itself: from its first STATUS on, which replaces them, reports by others show only that it
+runs.
 An incarnation's own reports only grow; a new incarnation begins with nothing.
 """
 
