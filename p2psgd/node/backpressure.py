@@ -105,7 +105,8 @@ class Stall:
             self._events.write("stall", f"the trainer is held up: {words}")
         elif self._words and not words:
             lasted_s = now - self._since
-            sentence = f"the trainer goes on after {formatting.duration(lasted_s)}"
+            how_long = formatting.duration(lasted_s) if lasted_s >= 1 else "less than a second"
+            sentence = f"the trainer goes on after {how_long}"
             self._events.write("stall", sentence, seconds=round(lasted_s, 3))
         self._words = words
 

@@ -264,7 +264,7 @@ def _row(cells: Sequence[str], without: Sequence[str]) -> str:
         for heading, cell, width in zip(COLUMNS, cells, WIDTHS, strict=True)
         if heading not in without
     )
-    return f"{first[0]:<{first[1]}}" + "".join(f"{cell:>{width}}" for cell, width in others)
+    return f"{first[0]:<{first[1]}}" + "".join(f" {cell:>{width - 1}}" for cell, width in others)
 
 
 def _figures(node: Report) -> list[str]:
