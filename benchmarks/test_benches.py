@@ -13,7 +13,7 @@ from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
-COSTLY = ("tls", "floods", "allreduce", "large_model")
+COSTLY = ("tls", "floods", "allreduce", "closure", "large_model")
 
 
 @pytest.mark.parametrize("name", widely([name for name in BENCHES if name not in COSTLY], COSTLY))

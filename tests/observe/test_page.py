@@ -13,7 +13,7 @@ import pytest
 
 from tests.browser import Browser, installed
 from tests.cli.local.run import Run
-from tests.daemons import all_stopped, until
+from tests.daemons import PACED, all_stopped, trainer, until
 from tests.node.test_node import Place, calm, endless, steps
 from tests.ports import free_ports
 from tests.wide import widely
@@ -61,8 +61,9 @@ def test_a_run_of_four_is_shown_live_and_goes_on_when_one_is_killed(
     tmp_path: Path, browser: Browser, mode: str
 ) -> None:
     (port,) = free_ports(1)
-    options = ("--mode", mode, "--http", f"127.0.0.1:{port}", "--failure-timeout", "1")
-    run = Run(tmp_path, "-n", "4", "--recipe", "digits", "--seconds", "600", *options)
+    options = ("--http", f"127.0.0.1:{port}", "--failure-timeout", "1")
+    command = trainer("digits", "--seconds", "600", "--mode", mode, program=PACED)
+    run = Run(tmp_path, "-n", "4", "--trainer", command, *options)
     try:
         until(lambda: run.status(0).get("ready"), "node-0 is ready")
         browser.open(f"http://127.0.0.1:{port}/")

@@ -99,6 +99,7 @@ def test_all_groups_end_with_the_same_parts_that_together_are_the_model(
     check_weights(tmp_path, 2, rounded=kind == "bfloat16")
 
 
+@pytest.mark.wide
 def test_a_mesh_of_two_dimensions_is_cut_into_as_many_parts_as_it_has_ranks(tmp_path: Path) -> None:
     report = finish(begin(tmp_path, "both", "--steps", "12", nodes=1, ranks=4))
     assert report["parts"] == 4
