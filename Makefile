@@ -42,7 +42,7 @@ test: $(VENV)/.test
 test-all: $(VENV)/.test
 	$(SUITE) -m "not wide" $(PYTEST_ARGS)
 
-# Some of these with other settings, before a release: ten minutes.
+# More settings of some of these, and benches that take long, before a release.
 test-wide: $(VENV)/.test
 	$(SUITE) -m wide $(PYTEST_ARGS)
 
