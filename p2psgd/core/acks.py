@@ -181,7 +181,7 @@ class Acknowledgements:
         *,
         named: Mapping[int, Origin],
     ) -> None:
-        """Take in what a peer says of others in its `report`; `named`: members as they were named before."""
+        """Take in what a peer says of others in its `report`; `named`: members by node, to use again."""
         least, past, me, all_known = report.least, _Past(), self._me, self._known
         for row in rows:  # which may be a thousand, of each of a thousand peers
             if not row.view:

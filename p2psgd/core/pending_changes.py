@@ -87,8 +87,8 @@ class PendingChanges:
         """Return the view after `view` as this node wants it; None if nothing changes.
 
         `here`: incarnations of the linked nodes, this one included. `evict`: members that READY members would
-        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals; a
-        node in `needed` is removed only if that is for good.
+        evict; only a READY node removes those that said GOODBYE. `removing`: carry out people's removals.
+        `needed`: nodes that stay unless their removal is for good.
         """
         known = view.incarnations
         new = {node: life for node, life in here.items() if known.get(node) != life}  # few of a thousand
@@ -101,7 +101,7 @@ class PendingChanges:
         for_good = {node for node, forbid in wanted_out.items() if forbid} - view.forbidden
         forbid = set(sorted(for_good)[: MEMBERS_MAX - len(view.forbidden)])
         out = remove | self._removals.keys() | self.leaving | view.forbidden
-        renewed = {node: new[node] for node in new if node in back and node not in out}
+        renewed = {node: here[node] for node in sorted(back - out)}
         joiners = sorted(new.keys() - out - known.keys() - self._held_off(now))
         admit = renewed | {node: here[node] for node in joiners[: MEMBERS_MAX - len(view.members)]}
         if not admit and not remove and not forbid:

@@ -97,13 +97,15 @@ class Group:
         return _gather(value, self._control)
 
     def check(self, refused: P2psgdError | None) -> None:
-        """Raise on all ranks what the first of those that give something was refused for, by one sentence."""
+        """Raise on all ranks what the first of those that give something was refused for. It is one sentence
+        without its cause: a node sees the same end each time, whichever rank prints first.
+        """
         code = refused.exit_code if isinstance(refused, UsageError) else None
         everywhere = self.gather(None if refused is None else (str(refused), code))
         for rank, given in enumerate(everywhere):
             if given is not None:
                 words, code = f"rank {rank} of the group: {given[0]}", given[1]
-                raise (TrainerError(words) if code is None else UsageError(words, code)) from refused
+                raise (TrainerError(words) if code is None else UsageError(words, code)) from None
 
     def complete_gradients(self) -> None:
         """Add up the gradients that are partial sums, also of what another rank trains: all ranks call it
