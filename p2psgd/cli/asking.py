@@ -10,7 +10,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,14 +19,11 @@ from p2psgd.base.errors import CheckpointError, ExitCode, UsageError
 from p2psgd.base.formatting import print_text, printable
 from p2psgd.cli.commands import Commands
 from p2psgd.cli.options import JsonOption
-from p2psgd.cli.places import PlaceOption, find_control, find_parts, find_state, refuse_parts
+from p2psgd.cli.places import PlaceOption, find_control, find_parts, find_state
 
 if TYPE_CHECKING:
     from p2psgd.cli.weights_file import Written
     from p2psgd.ipc.client import ControlClient
-    from p2psgd.storage.event_log import Event
-
-KIND_WIDTH: Final = 14
 
 
 def status(
@@ -78,20 +75,27 @@ def top(
         float, typer.Option(min=0.2, max=60.0, help="Seconds from each question to the next.")
     ] = 1.0,
 ) -> None:
-    """Watch a node of this machine, and what it knows of the others, until q or Ctrl+C."""
+    """Watch a node of this machine, and what it knows of the others, until q or Ctrl+C.
+
+    Of a node that trains a model in parts all parts are shown, a row for each.
+    """
     from rich.console import Console
 
-    from p2psgd.cli.top import HttpSource, Watching, ask_over_control
+    from p2psgd.cli.top import HttpSource, Watching, ask_over_control, draw_node
+    from p2psgd.cli.top_parts import draw_parts
 
     if url is not None and state is not None:
         raise UsageError("--url and --state both say which node to ask: give one of them")
-    if url is None:
-        refuse_parts(state, "top")
-    source = partial(ask_over_control, find_control(state)) if url is None else HttpSource(url)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may have letters that a terminal lacks
     console = Console()
-    watching = Watching(source, console, every_s=interval)
+    bars = (console.encoding or "").lower().startswith("utf")
+    if parts := find_parts(state) if url is None else []:
+        sources = [partial(ask_over_control, place / "control.sock") for place in parts]
+        watching = Watching(sources, console, every_s=interval, draw=partial(draw_parts, parts))
+    else:
+        source = partial(ask_over_control, find_control(state)) if url is None else HttpSource(url)
+        watching = Watching([source], console, every_s=interval, draw=partial(draw_node, bars=bars))
     if once:
         watching.once()
     elif console.is_terminal and not console.is_dumb_terminal:
@@ -107,26 +111,12 @@ def events(
     kind: Annotated[str | None, typer.Option(help="Only events of this kind.")] = None,
     last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last so many until now.")] = None,
 ) -> None:
-    """Print what happened to a node, whether it runs or not."""
-    from p2psgd.storage.event_log import EventReader, select_events
+    """Print what happened to a node, whether it runs or not; of a model in parts to each part, by time."""
+    from p2psgd.cli.events import print_events
 
-    def show(event: Event) -> bool:
-        return print_text(json.dumps(event) if as_json else render_event(event))
-
-    refuse_parts(state, "events")
-    with contextlib.suppress(KeyboardInterrupt), EventReader(find_state(state)) as reader:
-        if not all(map(show, select_events(reader.kept(), kind=kind, last=last))) or not follow:
-            return
-        for event in reader.follow():
-            if kind in (None, event["kind"]) and not show(event):
-                return
-
-
-def render_event(event: Event) -> str:
-    """Return an event as one line for people: time, kind, the peer it is about, the sentence."""
-    who = f"{printable(event['node'])}: " if event.get("node", "") not in event["words"] else ""
-    when = printable(event["time"])[:19].replace("T", " ")
-    return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"
+    print_events(
+        find_parts(state), lambda: find_state(state), as_json=as_json, follows=follow, kind=kind, last=last
+    )
 
 
 def digest(
@@ -240,7 +230,11 @@ def list_all(state: PlaceOption = None, as_json: JsonOption = False) -> None:
     """Print all checkpoints: number, time, updates applied, size, whole or damaged."""
     from p2psgd.cli.checkpoint_listing import describe, open_store, render_list
 
-    refuse_parts(state, "checkpoint list")
+    if parts := find_parts(state):
+        from p2psgd.cli.parts import print_checkpoints
+
+        print_checkpoints(parts, as_json=as_json)
+        return
     entries = open_store(find_state(state)).entries()
     print_text(json.dumps([*map(describe, entries)], indent=2) if as_json else render_list(entries))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.base.formatting import print_text
+from p2psgd.cli.checkpoint_listing import describe, open_store, render_list
 from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
 from p2psgd.cli.weights_file import Made, Written, fetch_arrays, write_arrays
 from p2psgd.ipc import part
@@ -87,6 +88,27 @@ def describe_digests(digests: Sequence[str]) -> str:
     """Return one line with the digest of the run and those of its parts."""
     each = ", ".join(f"part {index} {digest}" for index, digest in enumerate(digests))
     return f"digest of all parts {part.combine_digests(digests)}: {each}"
+
+
+def print_checkpoints(places: Sequence[Path], *, as_json: bool) -> None:
+    """Print the checkpoints of each part; UsageError, after all that there are, if a part has none."""
+    listings: list[Any] = []
+    faults = []
+    for place in places:
+        title = place.name.replace("-", " ")
+        try:
+            entries = open_store(place).entries()
+        except UsageError as error:
+            faults.append(f"{title}: {error}")
+            listings.append([])
+            continue
+        listings.append([*map(describe, entries)])
+        if not as_json:
+            print_text(f"{title}\n{render_list(entries)}\n")
+    if as_json:
+        print_text(json.dumps({"parts": listings}, indent=2))
+    if faults:
+        raise UsageError("; ".join(faults), ExitCode.DATA)
 
 
 def export_parts(clients: Sequence[ControlClient], path: Path) -> Written:

@@ -12,7 +12,6 @@ from typing import Annotated, Final
 
 import typer
 
-from p2psgd.base.errors import UsageError
 from p2psgd.base.formatting import say
 
 PlaceOption = Annotated[
@@ -48,7 +47,8 @@ def find_control(state: Path | None) -> Path:
 def find_parts(state: Path | None) -> list[Path]:
     """Return the state directories of all parts, if the node trains a model in parts; else none.
 
-    While they run, those of an earlier run in more parts are left out.
+    While they run, those of an earlier run in more parts are left out. If nothing runs, and a node without
+    parts has been in the same directory as well, the one with the latest event is meant.
     """
     from p2psgd.ipc import listener
     from p2psgd.ipc.part import part_directories, part_directory
@@ -59,28 +59,18 @@ def find_parts(state: Path | None) -> list[Path]:
         return []
     if (running := read_parts(path.parent)) is not None:
         return [part_directory(path.parent, index) for index in range(running.parts)]
-    return part_directories(path.parent)
+    parts = part_directories(path.parent)
+    return parts if _last_event_at(path.parent) <= max(map(_last_event_at, parts), default=0.0) else []
 
 
-def refuse_parts(state: Path | None, command: str) -> None:
-    """Raise UsageError, with the directory to give, if `command` is about one part of a node with several.
-
-    A node without parts may have left its state beside theirs: it is meant, unless parts run there now.
-    """
-    from p2psgd.node.parts import read_parts
+def _last_event_at(state: Path) -> float:
+    """Return when a node has written its last event, in seconds since the epoch; 0 if never."""
     from p2psgd.storage.event_log import EVENTS_NAME
 
-    parts = find_parts(state)
-    if not parts:
-        return
-    place = parts[0].parent
-    if (place / EVENTS_NAME).exists() and read_parts(place) is None:
-        return
-    last = "" if len(parts) == 1 else f", up to {parts[-1].name}"
-    raise UsageError(
-        f"{place} is of a node that trains a model in parts, and `p2psgd {command}` looks at one of them:"
-        f" give --state {parts[0]}{last}; `p2psgd status` shows all"
-    )
+    try:
+        return (state / EVENTS_NAME).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def find_state(state: Path | None) -> Path:

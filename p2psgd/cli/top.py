@@ -130,7 +130,9 @@ class History:
         return {key: (count - before[key]) / span_s for key, count in after.items() if key in before}
 
     def trouble(self, now: float) -> str:
-        """Return why the status is an old one, in a sentence; empty if it is not."""
+        """Return why the status is an old one, or not there, in a sentence; empty if it is of now."""
+        if self.error is not None and not self.count:
+            return str(self.error)
         if self.error is not None:
             lasts_s = now - self._failed_at
             since = time.strftime("%H:%M:%SZ", time.gmtime(time.time() - lasts_s))
@@ -194,6 +196,21 @@ def draw(
     return Group(_heading(status, trouble, clock, late=late), facts)
 
 
+def draw_node(histories: Sequence[History], clock: str, *, bars: bool) -> RenderableType:
+    """Return what there is to draw of the one node that was asked."""
+    (history,) = histories
+    if history.status is None:
+        return Text("no answer from the daemon yet; q or Ctrl+C ends")
+    return draw(
+        history.status,
+        rates=history.rates(),
+        losses=list(history.losses),
+        trouble=history.trouble(time.monotonic()),
+        clock=clock,
+        bars=bars,
+    )
+
+
 def _heading(status: NodeStatus, trouble: str, clock: str, *, late: bool) -> Table:
     ready = "" if status.ready is None else ", ready" if status.ready else ", not ready"
     words = trouble or f"{status.state}{ready}{', plaintext' if status.plaintext else ''}"
@@ -236,31 +253,47 @@ FIRST_S: Final = 1.0  # until it is said that no answer has come yet
 ANSWERS_MAX: Final = 4  # that nobody has looked at yet; then the thread waits
 
 
-class Watching:
-    """A command asks one source and draws on one console. P2psgdError if the source cannot be asked."""
+Draw = Callable[[Sequence[History], str], RenderableType]  # what the sources have answered, and the time
 
-    def __init__(self, source: Callable[[], NodeStatus], console: Console, *, every_s: float) -> None:
-        self._answers: queue.Queue[tuple[NodeStatus | Exception, float]] = queue.Queue(ANSWERS_MAX)
+
+class Watching:
+    """A command asks some sources and draws on one console. P2psgdError if none of them can be asked."""
+
+    def __init__(
+        self,
+        sources: Sequence[Callable[[], NodeStatus]],
+        console: Console,
+        *,
+        every_s: float,
+        draw: Draw,
+    ) -> None:
+        self._answers: queue.Queue[tuple[int, NodeStatus | Exception, float]]
+        self._answers = queue.Queue(ANSWERS_MAX * len(sources))
         self._console = console
-        self._history = History(every_s=every_s)
-        threading.Thread(target=self._ask_on, args=(source, every_s), name="asking", daemon=True).start()
+        self._draw = draw
+        self._histories = [History(every_s=every_s) for _ in sources]
+        for place, source in enumerate(sources):
+            asking = (place, source, every_s)
+            threading.Thread(target=self._ask_on, args=asking, name="asking", daemon=True).start()
 
     def once(self) -> None:
         """Print one picture, after a second status, as rates need two."""
-        while self._history.count < 2:
+        while any(each.count < 2 and each.error is None for each in self._histories):
             self._next(None)
-            _raise(self._history.error)
+        if len(self._histories) == 1:
+            _raise(self._histories[0].error)
         self._print()
 
     def lines(self) -> None:
         """Print a picture after every answer, one under the other, until nobody reads on."""
+        first, alone = self._histories[0], len(self._histories) == 1
         with contextlib.suppress(KeyboardInterrupt):
             going_on, told = True, False
             while going_on:
                 news = self._next(FIRST_S)
-                if trouble := self._history.trouble(time.monotonic()):
+                if trouble := first.trouble(time.monotonic()) if alone else "":
                     going_on = told or print_text(trouble)
-                elif news and self._history.count > 1:  # the first has no rates
+                elif news and max(each.count for each in self._histories) > 1:  # the first has no rates
                     going_on = self._print()
                 told = bool(trouble)
 
@@ -275,39 +308,32 @@ class Watching:
                         drawn, before = time.monotonic(), self._console.size
                         live.update(fit(self._picture(hint="  q ends"), self._console), refresh=True)
 
-    def _ask_on(self, source: Callable[[], NodeStatus], every_s: float) -> None:
+    def _ask_on(self, place: int, source: Callable[[], NodeStatus], every_s: float) -> None:
         while True:
             answer: NodeStatus | Exception
             try:
                 answer = source()
             except (P2psgdError, OSError) as error:
                 answer = error
-            self._answers.put((answer, time.monotonic()))
+            self._answers.put((place, answer, time.monotonic()))
             time.sleep(every_s)
 
     def _next(self, timeout_s: float | None) -> bool:
-        """Wait for an answer; return whether one has come. A first one that is an error is raised."""
-        try:
-            answer, at = self._answers.get(timeout_s != 0, timeout_s)
-        except queue.Empty:
-            return False
-        self._history.add(answer, at)
-        if not self._history.count:
-            _raise(self._history.error)
-        return True
+        """Wait for an answer, and take all that are there; return whether one is of the first source. If no
+        source has ever answered, and all have failed, the first one's error is raised.
+        """
+        places: set[int] = set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                place, answer, at = self._answers.get(not places and timeout_s != 0, timeout_s)
+                self._histories[place].add(answer, at)
+                places.add(place)
+        if all(each.error and not each.count for each in self._histories):
+            _raise(self._histories[0].error)
+        return 0 in places
 
     def _picture(self, *, hint: str = "") -> RenderableType:
-        history = self._history
-        if history.status is None:
-            return Text("no answer from the daemon yet; q or Ctrl+C ends")
-        return draw(
-            history.status,
-            rates=history.rates(),
-            losses=list(history.losses),
-            trouble=history.trouble(time.monotonic()),
-            clock=time.strftime("%H:%M:%SZ", time.gmtime()) + hint,
-            bars=(self._console.encoding or "").lower().startswith("utf"),
-        )
+        return self._draw(self._histories, time.strftime("%H:%M:%SZ", time.gmtime()) + hint)
 
     def _print(self) -> bool:
         """Print a picture as plain text, and an empty line; False if nobody reads on."""

@@ -592,8 +592,8 @@ def state_word(status: NodeStatus) -> str:
     return "finished" if status.finished else status.state.split()[0]
 
 
-def live_table(statuses: Sequence[NodeStatus], *, title: str) -> RenderableType:
-    """Draw the nodes in the order given."""
+def live_table(statuses: Sequence[NodeStatus], *, title: str, sums: bool = True) -> RenderableType:
+    """Draw the nodes in the order given, with `sums` also a row and a title for all of them together."""
     ring, dense = ring_words(statuses), any(status.dense for status in statuses)
     pace, meaning = SAMPLES if in_samples(statuses) else STEPS
     headings = (*HEADINGS, pace, "loss", *(() if dense else UPDATE_HEADINGS), "round" if ring else "lag")
@@ -607,10 +607,10 @@ def live_table(statuses: Sequence[NodeStatus], *, title: str) -> RenderableType:
         lag = max((peer.lag for peer in _followers(status, statuses) if peer.lag is not None), default=None)
         last = (status.ring.round if status.ring else None) if ring else lag
         table.add_row(Text(printable(status.node)), state, *map(Text, [*figures, formatting.short(last)]))
-    if len(statuses) > 1:
+    if sums and len(statuses) > 1:
         total = _total(statuses, samples=pace in SAMPLES)
         table.add_row(*map(Text, [*total, *[""] * (len(headings) - len(total))]), style="bold")
-    if words := progress_words(statuses):
+    if sums and (words := progress_words(statuses)):
         title = f"{title}, {words}"
     below = [Text(note, style="red" if "lost" in note else "yellow") for note in shared_notes(statuses)]
     legend = f"steps: steps made; {pace}: {meaning}; {'' if dense else LEGEND}{ROUND if ring else LAG}"

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -266,7 +266,7 @@ class EventReader:
         self._newest.close()
 
     def kept(self) -> list[Event]:
-        """Return all events that are kept now, oldest first; call it once, before `follow`."""
+        """Return all events that are kept now, oldest first; call it once, before `news`."""
         older = b""
         # The newest was opened before the older one is: else a file that fills up now could be missed.
         with contextlib.suppress(OSError), older_path(self._path).open("rb") as file:
@@ -274,16 +274,15 @@ class EventReader:
                 older = file.read()
         return [*_parse(older.split(b"\n")), *self._read()]
 
-    def follow(self) -> Iterator[Event]:
-        """Yield the events that come after those, for ever."""
+    def news(self) -> Iterator[Event]:
+        """Yield the events that have come since then."""
         while True:
             replaced = self._is_replaced()  # looked at first: nothing is added to a file after that
             yield from self._read()
-            if replaced:
-                self._newest.close()
-                self._newest, self._rest = self._open(), b""
-            else:
-                time.sleep(POLL_S)
+            if not replaced:
+                return
+            self._newest.close()
+            self._newest, self._rest = self._open(), b""
 
     def _read(self) -> Iterator[Event]:
         *lines, rest = (self._rest + self._newest.read()).split(b"\n")
@@ -306,6 +305,14 @@ class EventReader:
             return not os.path.samestat(self._path.stat(), os.fstat(self._newest.fileno()))
         except OSError:
             return False
+
+
+def follow(readers: Sequence[EventReader]) -> Iterator[tuple[int, Event]]:
+    """Yield the events that come from now on, for ever: the place of the reader, and the event."""
+    while True:
+        for place, reader in enumerate(readers):
+            yield from ((place, event) for event in reader.news())
+        time.sleep(POLL_S)
 
 
 def select_events(events: list[Event], *, kind: str | None, last: int | None) -> list[Event]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from p2psgd.base.errors import ExitCode
+from p2psgd.storage.event_log import EventLog
 from tests import DEADLINE_S
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
@@ -127,26 +128,24 @@ def test_without_any_node_status_names_the_option_that_names_one(machine: Machin
     assert asked.stderr == f"p2psgd: no daemon answers at {machine.own}/control.sock: {words}\n"
 
 
-@pytest.mark.parametrize("command", [["top", "--once"], ["events"], ["checkpoint", "list"]])
-def test_a_command_about_one_part_names_the_directories_of_parts(tmp_path: Path, command: list[str]) -> None:
-    for index in range(2):
-        (tmp_path / f"part-{index}").mkdir()
-    asked = [sys.executable, "-m", "p2psgd", *command, "--state", str(tmp_path)]
+def test_of_a_node_with_parts_and_one_without_the_last_is_meant(tmp_path: Path) -> None:
+    parts = [tmp_path / f"part-{index}" for index in range(2)]
+    for place, at in zip([tmp_path, *parts], (20, 10, 30), strict=True):
+        place.mkdir(exist_ok=True)
+        log = EventLog(place)
+        log.write("start", f"in {place.name}")
+        log.close()
+        os.utime(log.path, (at, at))
 
-    answer = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    def told() -> list[str]:
+        asked = [sys.executable, "-m", "p2psgd", "events", "--state", str(tmp_path)]
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        return [line.split("start")[1].strip() for line in answer.stdout.splitlines()]
 
-    assert answer.returncode == ExitCode.USAGE
-    assert f"give --state {tmp_path / 'part-0'}, up to part-1" in " ".join(answer.stderr.split())
-
-
-def test_events_of_a_node_without_parts_are_shown_beside_left_parts(tmp_path: Path) -> None:
-    (tmp_path / "part-0").mkdir()
-    (tmp_path / "events.jsonl").touch()
-    asked = [sys.executable, "-m", "p2psgd", "events", "--state", str(tmp_path)]
-
-    answer = subprocess.run(asked, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-
-    assert (answer.returncode, answer.stderr) == (0, "")
+    assert told() == ["part 0: in part-0", "part 1: in part-1"]
+    os.utime(tmp_path / "events.jsonl", (40, 40))
+    assert told() == [f"in {tmp_path.name}"]
 
 
 def test_status_shows_the_parts_whose_daemons_answer(machine: Machine) -> None:

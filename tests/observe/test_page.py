@@ -167,3 +167,23 @@ def test_a_page_that_is_opened_again_shows_the_run_from_its_start(tmp_path: Path
         until(lambda: loss_points(browser) >= 3, "the same curve")
         assert browser.run("return [page.history[0][0]]") == [first]
         assert browser.errors() == []
+
+
+def test_the_pages_of_parts_lead_to_each_other(tmp_path: Path, browser: Browser) -> None:
+    place, (port,) = Place(tmp_path, 1), free_ports(1)
+    with all_stopped([place.start(0, *endless(calm(tmp_path)), "--http", f"127.0.0.1:{port}")]) as daemons:
+        until(lambda: steps(daemons[0]) > 5, "training")
+        browser.open(f"http://127.0.0.1:{port}/")
+        until(lambda: loss_points(browser) >= 1, "a status")
+        assert browser.text("#parts") == ""
+        words, links = browser.run(
+            """const part = structuredClone(page.status);
+            part.run.label = 'mine; part 1/3, cut over 3 ranks: ...';
+            take(part);
+            const parts = document.querySelector('#parts');
+            return [[...parts.children].map((each) => each.innerText.trim()),
+                [...parts.querySelectorAll('a')].map((each) => each.href)]"""
+        )
+        assert words == ["part 0", "part 1 of 3", "part 2"]
+        assert links == [f"http://127.0.0.1:{port + number}/" for number in (-1, 1)]
+        assert browser.errors() == []

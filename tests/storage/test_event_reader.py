@@ -8,8 +8,8 @@ import pytest
 
 import p2psgd
 from p2psgd.base.errors import UsageError
-from p2psgd.cli.asking import render_event
-from p2psgd.storage.event_log import KINDS, EventLog, EventReader, select_events
+from p2psgd.cli.events import render_event
+from p2psgd.storage.event_log import KINDS, EventLog, EventReader, follow, select_events
 
 
 def test_nothing_to_read_is_a_sentence(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_following_tells_every_event_once_while_files_are_replaced(tmp_path: Pat
         seen = [event["words"] for event in reader.kept()]
         writer = threading.Thread(target=write)
         writer.start()
-        for event in reader.follow():
+        for _, event in follow([reader]):
             seen.append(event["words"])
             if event["words"] == str(written - 1):
                 break

@@ -86,12 +86,39 @@ def test_a_daemon_that_is_killed_comes_back_with_all_ranks_of_its_group(tmp_path
         assert told.returncode == ExitCode.OK, told.stderr
         answer = json.loads(told.stdout)
         assert len(answer["parts"]) == answer["node"]["parts"] == 2
+        check_overview(run.state / "node-1")
         run.process.send_signal(signal.SIGINT)
         assert run.ends() == ExitCode.OK, run.output
     finally:
         run.close()
     report = run.report()
     assert (report["replicas_identical"], report["lost"]) == (True, [])
+
+
+def check_overview(state: Path) -> None:
+    """What `top`, `events` and `checkpoint list` say of a node whose part 1 was killed."""
+    told = ask("top", "--once", "--state", str(state))
+    assert told.returncode == ExitCode.OK, told.stderr
+    lines = told.stdout.splitlines()
+    assert lines[0] == "2 parts of one model on this machine, 2 running"
+    rows = [line.split() for line in lines if line.startswith(("part 0 ", "part 1 "))]
+    assert [row[:2] for row in rows if "restart" not in " ".join(row)] == [["part", "0"], ["part", "1"]]
+    assert not [line for line in lines if line.startswith("all ")]
+
+    told = ask("events", "--json", "--kind", "start", "--state", str(state))
+    assert told.returncode == ExitCode.OK, told.stderr
+    events = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [event["part"] for event in events].count(1) == 1 + [event["part"] for event in events].count(0)
+    assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+
+    def listed() -> list[int]:
+        told = ask("checkpoint", "list", "--json", "--state", str(state))
+        return [len(each) for each in json.loads(told.stdout)["parts"]]
+
+    wait_until(lambda: all(listed()), "a checkpoint of each part")
+    told = ask("checkpoint", "list", "--state", str(state))
+    assert (told.returncode, told.stderr) == (ExitCode.OK, "")
+    assert [line for line in told.stdout.splitlines() if "part" in line] == ["part 0", "part 1"]
 
 
 def test_the_digest_of_a_node_names_all_its_parts(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""`p2psgd events`: what happened to a node, or to each part of a model in parts, read from disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from p2psgd.base.errors import UsageError
+from p2psgd.base.formatting import print_text, printable
+from p2psgd.storage.event_log import Event, EventReader, follow, select_events
+
+KIND_WIDTH: Final = 14
+PART: Final = "part"  # of an event that is printed among those of other parts
+
+
+def print_events(
+    parts: Sequence[Path],
+    find_state: Callable[[], Path],
+    *,
+    as_json: bool,
+    follows: bool,
+    kind: str | None,
+    last: int | None,
+) -> None:
+    """Print the events of these `parts`, by time, or where there are none of the node that `find_state`
+    finds; with `follows` then those that come, until Ctrl+C or nobody reads on. UsageError if there are none.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        readers = {part: stack.enter_context(reader) for part, reader in _open(parts or [find_state()])}
+        numbers = [part if parts else None for part in readers]
+        kept = [
+            _of_part(event, number)
+            for number, reader in zip(numbers, readers.values(), strict=True)
+            for event in reader.kept()
+        ]
+        if parts:
+            kept.sort(key=lambda event: str(event["time"]))
+        for event in select_events(kept, kind=kind, last=last):
+            if not _show(event, as_json=as_json):
+                return
+        for place, event in follow([*readers.values()]) if follows else ():
+            if kind in (None, event["kind"]) and not _show(_of_part(event, numbers[place]), as_json=as_json):
+                return
+
+
+def render_event(event: Event) -> str:
+    """Return an event as one line for people: time, kind, its part, the peer it is about, the sentence."""
+    who = f"part {event[PART]}: " if PART in event else ""
+    who += f"{printable(event['node'])}: " if event.get("node", "") not in event["words"] else ""
+    when = printable(event["time"])[:19].replace("T", " ")
+    return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"
+
+
+def _open(places: Sequence[Path]) -> list[tuple[int, EventReader]]:
+    """Open the events in these directories; without those that have none, unless all have none."""
+    readers: list[tuple[int, EventReader]] = []
+    trouble: UsageError | None = None
+    for number, place in enumerate(places):
+        try:
+            readers.append((number, EventReader(place)))
+        except UsageError as error:
+            trouble = error
+    if trouble is not None and not readers:
+        raise trouble
+    return readers
+
+
+def _of_part(event: Event, part: int | None) -> Event:
+    return event if part is None else {**event, PART: part}
+
+
+def _show(event: Event, *, as_json: bool) -> bool:
+    return print_text(json.dumps(event) if as_json else render_event(event))
