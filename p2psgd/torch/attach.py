@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import numpy as np
 from torch.nn import Module
 
-from p2psgd.base.errors import P2psgdError, TrainerError
+from p2psgd.base.errors import TrainerError
 from p2psgd.client.alone import wants_alone
 from p2psgd.client.first_weights import common_start, take_first_weights
 from p2psgd.client.link import check_steps
@@ -198,19 +198,9 @@ def attach(
         return made
 
 
-@contextmanager
-def _together(group: Group | None) -> Iterator[None]:
-    """Raise what one rank of a group is refused for on all of them, which would else wait for it in their
-    collectives.
-    """
-    try:
-        yield
-    except P2psgdError as error:
-        if group is not None:
-            group.check(error)
-        raise
-    if group is not None:
-        group.check(None)
+def _together(group: Group | None) -> AbstractContextManager[None]:
+    """Raise what one rank of a group is refused for inside on all of them."""
+    return nullcontext() if group is None else group.together()
 
 
 def _check_options(

@@ -12,13 +12,14 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 import torch
 
-from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
+from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.client.link import Link
 from p2psgd.ipc.part import PARTS_MAX, Block, Part, name_block
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
@@ -96,16 +97,9 @@ class Group:
         """Return the values that all ranks give, in their order."""
         return _gather(value, self._control)
 
-    def check(self, refused: P2psgdError | None) -> None:
-        """Raise on all ranks what the first of those that give something was refused for. It is one sentence
-        without its cause: a node sees the same end each time, whichever rank prints first.
-        """
-        code = refused.exit_code if isinstance(refused, UsageError) else None
-        everywhere = self.gather(None if refused is None else (str(refused), code))
-        for rank, given in enumerate(everywhere):
-            if given is not None:
-                words, code = f"rank {rank} of the group: {given[0]}", given[1]
-                raise (TrainerError(words) if code is None else UsageError(words, code)) from None
+    def together(self) -> AbstractContextManager[None]:
+        """Raise on all ranks what one of them is refused for inside; see `together`."""
+        return together(self._control)
 
     def complete_gradients(self) -> None:
         """Add up the gradients that are partial sums, also of what another rank trains: all ranks call it
@@ -201,6 +195,24 @@ class SharedTensors:
             begin += part.numel()
 
 
+@contextmanager
+def together(control: Any) -> Iterator[None]:
+    """Raise on all ranks of the process group `control` what the first of them is refused for inside; the
+    others would else wait for it in their collectives.
+
+    It is one sentence without its cause: a node sees the same end each time, whichever rank prints first.
+    """
+    refused: tuple[str, ExitCode | None] | None = None
+    try:
+        yield
+    except P2psgdError as error:
+        refused = str(error), error.exit_code if isinstance(error, UsageError) else None
+    for rank, given in enumerate(_gather(refused, control)):
+        if given is not None:
+            words, code = f"rank {rank} of the group: {given[0]}", given[1]
+            raise TrainerError(words) if code is None else UsageError(words, code)
+
+
 # ----------------------------------------------------------------------------
 # How a model is cut, found in the model itself.
 
@@ -219,18 +231,11 @@ def find_group(model: Any, part: tuple[int, int] | None) -> Group | None:
     cut = [each for each in trained.values() if is_cut(each)]
     if part is None and not cut:
         return None
-    mine = _check_part(part)
+    mine = _own_part()
     control = torch.distributed.new_group(backend="gloo", timeout=WAIT)
-    table: dict[Key, tuple[str, Any]] = {}
-    for name, parameter in trained.items():
-        if torch.nn.parameter.is_lazy(parameter):
-            raise TrainerError(
-                f"parameter {name!r} has no shape yet: run the model once before p2psgd.torch.attach"
-            )
-        block = block_of(name, parameter) if is_cut(parameter) else _whole(parameter)
-        if all(end > begin for begin, end in block):
-            alone = 0 if cut else 1 + mine.index  # a stage of a pipeline has tensors of its own
-            table[name, block, str(parameter.dtype), alone] = name, parameter
+    with together(control):
+        _check_part(part, mine)
+        table = _blocks_of(trained, 0 if cut else 1 + mine.index)  # a stage has tensors of its own
     sizes = {key: local_of(parameter).numel() for key, (_, parameter) in table.items()}
     meshes = sorted({tuple(each.device_mesh.mesh.reshape(-1).tolist()) for each in cut})
     tables, everywhere = zip(*_gather((sizes, meshes), control), strict=True)
@@ -255,22 +260,40 @@ def find_group(model: Any, part: tuple[int, int] | None) -> Group | None:
     )
 
 
-def _check_part(part: tuple[int, int] | None) -> Part:
-    """Return the part of this rank; TrainerError if there is no process group, or `part` is another one."""
+def _own_part() -> Part:
+    """Return the part of this rank; TrainerError if there is no process group, or it is too large."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         raise TrainerError(
-            f"part={part!r:.40} is of a model that is cut over the ranks of a process group: call"
+            "a model that is cut over ranks needs their process group: call"
             " torch.distributed.init_process_group before, and start the script by torchrun"
         )
     rank, size = distributed.get_rank(), distributed.get_world_size()
+    if size > PARTS_MAX:
+        raise TrainerError(f"the process group has {size} ranks, and a model {PARTS_MAX} parts at most")
+    return Part(rank, size)
+
+
+def _check_part(part: tuple[int, int] | None, mine: Part) -> None:
+    rank, size = mine.index, mine.count
     if part is not None and tuple(part) != (rank, size):
         raise TrainerError(
             f"part={part!r:.40} is refused: this is rank {rank} of {size}, so give part=({rank}, {size})"
         )
-    if size > PARTS_MAX:
-        raise TrainerError(f"the process group has {size} ranks, and a model {PARTS_MAX} parts at most")
-    return Part(rank, size)
+
+
+def _blocks_of(trained: Mapping[str, Any], alone: int) -> dict[Key, tuple[str, Any]]:
+    """Return the blocks that this rank holds of these parameters, with their names and parameters."""
+    table: dict[Key, tuple[str, Any]] = {}
+    for name, parameter in trained.items():
+        if torch.nn.parameter.is_lazy(parameter):
+            raise TrainerError(
+                f"parameter {name!r} has no shape yet: run the model once before p2psgd.torch.attach"
+            )
+        block = block_of(name, parameter) if is_cut(parameter) else _whole(parameter)
+        if all(end > begin for begin, end in block):
+            table[name, block, str(parameter.dtype), alone] = name, parameter
+    return table
 
 
 def _whole(parameter: Any) -> Block:

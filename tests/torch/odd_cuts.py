@@ -81,6 +81,13 @@ def attach_stages() -> None:
 
 def attach_one() -> None:
     """Fail unless both ranks are refused with one sentence, though only one of them is wrong."""
+    stage = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(stage.parameters())
+    with pytest.raises(TrainerError, match=r"rank 1 of the group: part=\(0, 2\) is refused: this is rank 1"):
+        p2psgd.torch.attach(stage, optimizer, alone=True, part=(0, 2))
+    stage = nn.Linear(2, 2) if dist.get_rank() else nn.LazyLinear(2)
+    with pytest.raises(TrainerError, match=r"rank 0 of the group: parameter '.*' has no shape yet"):
+        p2psgd.torch.attach(stage, torch.optim.SGD(stage.parameters()), part=(dist.get_rank(), 2))
     model = nn.Linear(2, 2)
     fully_shard(model)
     optimizer = torch.optim.SGD(model.parameters())
