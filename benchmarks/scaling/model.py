@@ -44,7 +44,7 @@ from p2psgd.wire.ring_messages import RING_CHUNK_BYTES, RING_UPDATE_BYTES
 SEGMENT_BYTES: Final = 1448  # of an Ethernet packet of 1,500 bytes, less IPv4, TCP and its timestamps
 PACKET_BYTES: Final = 66  # those headers, and Ethernet's
 FIELD_BYTES: Final = 105  # of a STATUS beside its tables (SPEC.md, section 5)
-FRONTIER_ROW_BYTES, CONFIRMED_ROW_BYTES = 64, 24
+FRONTIER_ROW_BYTES = 64
 ACKNOWLEDGED_UPDATES, ACKNOWLEDGED_BYTES = 64, 256 * 1024  # of a peer, and it is told by a STATUS (section 9)
 STATUSES_PER_TIMEOUT: Final = 5
 TICKS_TO_STATUS: Final = 5  # a daemon looks who is due so often until each is
@@ -81,9 +81,9 @@ def ring_update_bytes(weights: int, indices: int) -> int:
     return update_bytes(weights, indices) + RING_UPDATE_BYTES
 
 
-def bytes_of_status(nodes: int) -> int:
-    """A STATUS frame in a run of so many, each of which has started once."""
-    return PREFIX.size + FIELD_BYTES + FRONTIER_ROW_BYTES * nodes + CONFIRMED_ROW_BYTES * (nodes - 1)
+def bytes_of_status(origins: int) -> int:
+    """A STATUS frame while so many make updates: it has the rows that have changed since the one before."""
+    return PREFIX.size + FIELD_BYTES + FRONTIER_ROW_BYTES * origins
 
 
 def contribution_bytes(setting: Setting) -> int:
@@ -99,11 +99,6 @@ def publication_bytes(setting: Setting) -> int:
     coded = math.ceil(setting.indices / setting.owners * bits_per_index(setting.density) / 8)
     cover = COVER_BYTES + COVER_NODE_BYTES * setting.nodes
     return coded + math.ceil(UPDATES_EACH * (PREFIX.size + UPDATE_HEADER_BYTES + cover))
-
-
-def bytes_of_news(owners: int) -> int:
-    """A STATUS frame in mode owners: its rows are those that have changed, of owners alone."""
-    return PREFIX.size + FIELD_BYTES + FRONTIER_ROW_BYTES * owners
 
 
 def statuses_per_s(failure_timeout_s: float) -> float:
@@ -405,7 +400,7 @@ def owners_load(setting: Setting, costs: Costs) -> Load:
         frame_bytes=each * (given + published),
         link_bytes=each * on_link(given) + updates * on_link(math.ceil(frame)),
         most_link_bytes=peers * on_link(given) + updates * on_link(math.ceil(frame)),
-        **_background(setting, costs, rows=owners, status_bytes=bytes_of_news(owners)),
+        **_background(setting, costs, rows=owners, status_bytes=bytes_of_status(owners)),
     )
 
 

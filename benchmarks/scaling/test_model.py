@@ -13,10 +13,8 @@ from p2psgd.base.errors import UsageError
 from p2psgd.wire import codec
 from p2psgd.wire.frames import FrameType, pack_frame
 from p2psgd.wire.messages import (
-    ConfirmedRow,
     FrontierRow,
     Status,
-    pack_confirmed,
     pack_frontier,
     pack_message,
 )
@@ -49,14 +47,13 @@ def test_a_status_is_as_long_as_predicted(count: int) -> None:
     nodes = range(1, count + 1)
     big = 2**40
     rows = [FrontierRow(node, big, big, big, big, big, big, big) for node in nodes]
-    confirmed = [ConfirmedRow(node, big, 30) for node in nodes[1:]]
     status = Status(
         frontier=pack_frontier(rows),
         view=30,
         cluster_id=2**63,
         ready=True,
-        confirmed=pack_confirmed(confirmed),
-        whole=True,
+        confirmed=b"",  # as in the one before
+        whole=False,
         evict_requests=b"",
         loss=3,
         steps=0,

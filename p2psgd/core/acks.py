@@ -114,16 +114,27 @@ class Acknowledgements:
         linked: Container[Origin] = (),
         view_max: int = 2**64,
         changed: Collection[ConfirmedRow] | None = None,
+        news: Mapping[Origin, FrontierRow] | None = None,
     ) -> None:
         """Take in a STATUS of `peer`. `confirmed`: its reports on others, as far as they are believed; none
         with a later view than `view_max`, or a wrong number would stay. `linked`: the incarnations that
         report for themselves. `changed`: those of `confirmed` that are not as they were in its STATUS before.
+        `news`: with those, the same of `rows`.
         """
         known = self._of(peer)
         known.own_view = max(view, known.own_view)
         known.view, known.reporter, known.heard = known.own_view, peer, now
         known.bridged, known.past = {}, ()
         applied, durable = known.applied, known.durable
+        before = self._reports.get(peer)
+        grows = (
+            before is not None
+            and changed is not None
+            and before.epoch == self._epoch
+            and before.view_max >= view_max
+        )
+        if grows and news is not None and not changed:
+            rows = news  # all others were taken in, and are as they were
         least = {}
         for origin, row in rows.items():
             if row.sequence > applied.get(origin, 0):
@@ -132,12 +143,10 @@ class Acknowledgements:
                 durable[origin] = row.durable
             if row.least:
                 least[origin] = row.least
-        before = self._reports.get(peer)
         if (
-            before is not None
+            grows
+            and before is not None
             and changed is not None
-            and before.epoch == self._epoch
-            and before.view_max >= view_max
             and self._keeps_report(before, changed, least)
         ):
             before.at = now

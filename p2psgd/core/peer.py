@@ -125,6 +125,7 @@ class Peer(Lifecycle[PeerState]):
     confirmed: Mapping[int, ConfirmedRow] = field(default_factory=dict)  # and the nodes whose STATUS it gets
     told: StatusTables | None = None  # what our last STATUS to it had
     ahead: Mapping[Origin, FrontierRow] = field(default_factory=dict)  # of it what was beyond our frontier
+    compared: int = -1  # and the version of our frontier then
     view: int = 0  # the latest view it has told
     ready: bool = False  # it says that it is
     barred_at: float = 0.0  # while BARRED: since when that is known, or since when it has brought no view
@@ -146,9 +147,11 @@ class Peer(Lifecycle[PeerState]):
         """Return whether the peer's node was removed for good."""
         return self.state is PeerState.BARRED
 
-    def learn_status(self, rows: Mapping[Origin, FrontierRow], ahead: Mapping[Origin, FrontierRow]) -> None:
-        """Take in what the peer has applied, and which part of that is beyond our frontier."""
-        self.status, self.ahead = rows, ahead
+    def learn_status(
+        self, rows: Mapping[Origin, FrontierRow], ahead: Mapping[Origin, FrontierRow], version: int
+    ) -> None:
+        """Take in what the peer has applied, and what of it is `ahead` of our frontier of that version."""
+        self.status, self.ahead, self.compared = rows, ahead, version
         self._follow_facts()
 
     def begin_feed(self, feed: SnapshotFeed) -> None:

@@ -243,13 +243,16 @@ class Receiver:
                 "stop one of the two and start it again with an empty --state",
             )
         self._cluster.membership.check_number(status.view)
+        self._state.check_origins(status.rows)
         rows, confirming = self._completed(peer, status)
-        self._state.check_origins(rows)
-        ahead = self._check_rows(peer, rows)
+        version = self._state.frontier.version
+        # What was compared with the same frontier, and was not beyond it, need not be compared again.
+        compared = not status.whole and not peer.ahead and peer.compared == version
+        ahead = self._check_rows(peer, status.rows if compared else rows)
         if status.view < peer.view:  # no life goes back
             raise PeerError(RejectCode.VIEW, f"{peer.name} reports view {status.view} after view {peer.view}")
         first, acknowledged = peer.status is None, peer.has(self._cluster.me)
-        peer.learn_status(rows, ahead)
+        peer.learn_status(rows, ahead, version)
         peer.confirmed = confirming
         peer.view, peer.ready, peer.loss = status.view, status.ready, status.loss
         # Of others only members are believed, and no more than that they know the view known here.
@@ -264,6 +267,7 @@ class Receiver:
             linked=self._cluster.peers,
             view_max=view.number,
             changed=None if status.whole or peer.origin not in view else status.confirmed,
+            news=status.rows,
         )
         self._acks_are_new = True
         self._cluster.membership.on_status(
@@ -294,7 +298,7 @@ class Receiver:
             return status.rows, confirming
         if peer.status is None:
             raise PeerError(RejectCode.MESSAGE, f"the first STATUS of {peer.name} on this link is not whole")
-        rows = {**peer.status, **status.rows}
+        rows = {**peer.status, **status.rows} if status.rows else peer.status
         confirming = {**peer.confirmed, **confirming} if confirming else peer.confirmed
         if max(len(rows), len(confirming)) > ORIGINS_MAX:
             words = f"{peer.name} reports {len(rows)} origins and {len(confirming)} nodes that it hears"

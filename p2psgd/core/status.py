@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from p2psgd.core.cluster import Cluster
-from p2psgd.core.frontier import Origin
+from p2psgd.core.frontier import Frontier, Origin
 from p2psgd.core.node_state import Node
 from p2psgd.core.peer import Peer, StatusTables
 from p2psgd.core.readiness import lacks_trimmed
@@ -26,6 +26,31 @@ from p2psgd.wire.messages import (
 )
 
 
+class LeastTold:
+    """What each origin's updates are applied up to by all of some peers; looked for anew only where one of
+    their tables is another one, or the frontier has moved.
+    """
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._tables: list[Mapping[Origin, FrontierRow]] = []
+        self._least: dict[Origin, int] = {}
+
+    def of(self, frontier: Frontier, tables: list[Mapping[Origin, FrontierRow]]) -> Mapping[Origin, int]:
+        """Return the least sequence for each origin of `frontier`, of this node and of peers with these
+        `tables`.
+        """
+        if frontier.version != self._version or [*map(id, tables)] != [*map(id, self._tables)]:
+            self._version, self._tables = frontier.version, tables  # which keeps their ids
+            self._least = {origin: sequence for origin, (sequence, _, _) in frontier.items()}
+            for table in tables:
+                for origin, least in self._least.items():
+                    row = table.get(origin)
+                    if row is None or row.sequence < least:
+                        self._least[origin] = 0 if row is None else row.sequence
+        return self._least
+
+
 def tables_of(
     state: State,
     peers: Mapping[Origin, Peer],
@@ -33,6 +58,7 @@ def tables_of(
     saved: Mapping[Origin, int],
     *,
     heard_since: float,
+    least_told: LeastTold,
 ) -> StatusTables:
     """Return the tables of a STATUS. They do not vouch for peers that were silent since `heard_since`."""
     heard = [peer for peer in peers.values() if peer.status is not None and peer.last_seen >= heard_since]
@@ -42,15 +68,11 @@ def tables_of(
         confirmed[peer.origin.node] = ConfirmedRow(*peer.origin, peer.view if vouched else 0)
         if vouched and peer.status is not None:
             told.append(peer.status)
+    least = least_told.of(state.frontier, told)
     rows = {}
     for origin, (sequence, digest, steps) in state.frontier.items():
-        least = sequence
-        for status in told:
-            row = status.get(origin)
-            has = 0 if row is None else row.sequence
-            least = min(least, has)
         trimmed_to, durable = state.log.trimmed_to(origin), min(sequence, saved.get(origin, 0))
-        rows[origin] = FrontierRow(*origin, sequence, digest, trimmed_to, durable, least, steps)
+        rows[origin] = FrontierRow(*origin, sequence, digest, trimmed_to, durable, least[origin], steps)
     return StatusTables(rows, confirmed)
 
 
@@ -83,9 +105,7 @@ def pack_status(
 
 
 class StatusSender:
-    """Sends STATUS; every peer gets the same as long as nothing has changed. In mode `owners`, whose nodes
-    may be many and few of them owners, each gets the rows that it was not sent before.
-    """
+    """Sends STATUS; each peer gets the rows that it was not sent before on this link."""
 
     def __init__(
         self, cluster: Cluster, state: State, *, node: Node, saved: Mapping[Origin, int], out: Outbound
@@ -102,6 +122,7 @@ class StatusSender:
         self._out = out
         self._said: tuple[object, ...] | None = None  # when the tables were last made,
         self._tables = StatusTables({}, {})  # and the tables,
+        self._least_told = LeastTold()
         self._frames: dict[StatusTables | None, bytes] = {}  # and frames, by what a peer was sent before
 
     def send(self, peer: Peer, now: float, *, always: bool = False) -> None:
@@ -110,8 +131,7 @@ class StatusSender:
             peer.status_due = min(peer.status_due, now)
             return
         self._out.send(peer, self._pack(peer.told, now))
-        if self.covered_steps is not None:
-            peer.told = self._tables
+        peer.told = self._tables
         peer.status_due = now + self._cluster.timing.status_s
         peer.applied_bytes = peer.applied_updates = 0
 
@@ -133,6 +153,7 @@ class StatusSender:
                 self._cluster.membership.view,
                 self._saved,
                 heard_since=now - self._cluster.timing.failure_timeout_s,
+                least_told=self._least_told,
             )
         frame = self._frames.get(before)
         if frame is None:

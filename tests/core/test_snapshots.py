@@ -259,7 +259,7 @@ def test_a_stranger_that_has_what_no_log_holds_keeps_nobody_from_one(clusters: C
     cluster.link_all()
     peer = Peer(stranger, "stranger", last_seen=cluster.now, last_progress=0.0, credit=0)
     rows = by_origin([FrontierRow(*stranger, 5, 1, trimmed_to=5)])
-    peer.learn_status(rows, rows)
+    peer.learn_status(rows, rows, 0)
     joiner.cluster.peers[stranger] = peer
     cluster.tick(3)
     del joiner.cluster.peers[stranger]

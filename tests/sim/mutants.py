@@ -185,8 +185,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "bridged-more-than-all-have": (
         Edit(
             status,
-            "tables_of",
-            "least = min(least, has)",
+            "LeastTold.of",
+            "self._least[origin] = 0 if row is None else row.sequence",
             "pass",
         ),
     ),
