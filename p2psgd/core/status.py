@@ -27,8 +27,8 @@ from p2psgd.wire.messages import (
 
 
 class LeastTold:
-    """What each origin's updates are applied up to by all of some peers; looked for anew only where one of
-    their tables is another one, or the frontier has moved.
+    """Finds up to where each origin's updates are applied by all of some peers; it looks anew only where one
+    of their tables is another one, or the frontier has moved.
     """
 
     def __init__(self) -> None:
