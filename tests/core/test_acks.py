@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -137,9 +138,12 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
     lives = [Origin(node, 1) for node in range(2, 16)]
     acks, most, views = Acknowledgements(ME), defaultdict[Origin, Counter[Origin]](Counter), Counter[Origin]()
     listed: dict[Origin, dict[int, ConfirmedRow]] = {}
+    tables: dict[Origin, dict[Origin, FrontierRow]] = {}
     for at in range(200):
         peer, now = chance.choice(lives[:10]), float(at)
-        rows = [row(origin, 99, least=chance.randint(0, 99)) for origin in (ME, lives[-1])]
+        new = (ME, lives[-1]) if peer not in tables else chance.sample((ME, lives[-1]), chance.randint(0, 2))
+        news = by_origin([row(origin, 99, least=chance.randint(0, 99)) for origin in new])
+        tables[peer] = tables.get(peer, {}) | news
         if chance.random() < 0.1:
             acks.link_closed()
         view_max, changed = chance.choice((3, 4)), None
@@ -155,16 +159,14 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
                 node: ConfirmedRow(node, life, 4) for node, life in lives[10:] if chance.random() < 0.6
             }
         said = listed[peer].values()
-        acks.on_status(
-            peer, by_origin(rows), 4, said, now, linked=lives[:10], view_max=view_max, changed=changed
-        )
+        about: dict[str, Any] = {"linked": lives[:10], "view_max": view_max, "changed": changed, "news": news}
+        acks.on_status(peer, tables[peer], 4, said, now, **about)
         for each in said:
             if not each.view:
                 continue
             life = Origin(each.node, each.incarnation)
             views[life] = max(view_max, views[life])
-            for each_row in rows:
-                origin = Origin(each_row.node, each_row.incarnation)
+            for origin, each_row in tables[peer].items():
                 most[life][origin] = max(most[life][origin], each_row.least)
         for member in (*lives[10:], *(Origin(node, 2) for node, _ in lives[10:])):
             assert [acks.applied(member, origin) for origin in (ME, lives[-1])] == [
