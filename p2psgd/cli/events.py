@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from p2psgd.base.errors import UsageError
+from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import print_text, printable
 from p2psgd.storage.event_log import Event, EventReader, follow, select_events
 
@@ -30,8 +30,8 @@ def print_events(
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        readers = {part: stack.enter_context(reader) for part, reader in _open(parts or [find_state()])}
-        numbers = [part if parts else None for part in readers]
+        readers = {place: stack.enter_context(reader) for place, reader in _open(parts or [find_state()])}
+        numbers = [int(place.name.removeprefix("part-")) if parts else None for place in readers]
         kept = [
             _of_part(event, number)
             for number, reader in zip(numbers, readers.values(), strict=True)
@@ -55,14 +55,16 @@ def render_event(event: Event) -> str:
     return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"
 
 
-def _open(places: Sequence[Path]) -> list[tuple[int, EventReader]]:
+def _open(places: Sequence[Path]) -> list[tuple[Path, EventReader]]:
     """Open the events in these directories; without those that have none, unless all have none."""
-    readers: list[tuple[int, EventReader]] = []
+    readers: list[tuple[Path, EventReader]] = []
     trouble: UsageError | None = None
-    for number, place in enumerate(places):
+    for place in places:
         try:
-            readers.append((number, EventReader(place)))
+            readers.append((place, EventReader(place)))
         except UsageError as error:
+            if error.exit_code is not ExitCode.DATA:
+                raise
             trouble = error
     if trouble is not None and not readers:
         raise trouble

@@ -55,10 +55,10 @@ def find_parts(state: Path | None) -> list[Path]:
     from p2psgd.node.parts import read_parts
 
     path = listener.control_path(state)
-    if os.path.lexists(path):
-        return []
     if (running := read_parts(path.parent)) is not None:
         return [part_directory(path.parent, index) for index in range(running.parts)]
+    if os.path.lexists(path):
+        return []
     parts = part_directories(path.parent)
     return parts if _last_event_at(path.parent) <= max(map(_last_event_at, parts), default=0.0) else []
 

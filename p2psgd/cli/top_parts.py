@@ -29,7 +29,7 @@ def draw_parts(places: Sequence[Path], histories: Sequence[History], clock: str)
     title = ", ".join(filter(None, [name, progress_words(known[:1]), clock]))
     running = read_parts(places[0].parent)
     lines = [NOTHING_RUNS] if running is None else [*parts_lines(running)]
-    lines += [_traffic(histories)]
+    lines += [_traffic([history for history in histories if not history.trouble(now)])]
     more = f"one part in full: p2psgd top --state {places[0]}"
     table = live_table(statuses, title=printable(title), sums=False)
     return Group(*map(Text, lines), table, Text(printable(more), style="dim"))

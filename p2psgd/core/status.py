@@ -158,6 +158,8 @@ class StatusSender:
         frame = self._frames.get(before)
         if frame is None:
             news = None if before is None else self._tables.since(before)
+            if news is None and before is not None:
+                return self._pack(None, now)
             frame = self._frames[before] = pack_status(
                 self._tables if news is None else news,
                 self._cluster.membership.view,

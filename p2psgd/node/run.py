@@ -163,6 +163,7 @@ class Executor:
         if self.closed:
             return []  # a turn that was ordered before
         effects = self._replica.handle(event, self._now())
+        drops: list[Drop] = []
         for effect in effects:
             match effect:
                 case Send():
@@ -176,7 +177,7 @@ class Executor:
                 case ReportDrained():
                     self._network.report_drained(effect.peer)
                 case Drop():
-                    self._network.drop(effect.peer, effect.code, effect.details)
+                    drops.append(effect)
                 case Yield():
                     self._call_soon(self.handle, Resumed())
                 case OpenRound():
@@ -199,6 +200,8 @@ class Executor:
                     self._log.alert(effect.words)
                 case Shutdown():
                     self._log.shutdown(effect)
+        for drop in drops:  # each is another event at once, and what that sends must not come before the rest
+            self._network.drop(drop.peer, drop.code, drop.details)
         return effects
 
 

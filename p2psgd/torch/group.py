@@ -210,7 +210,7 @@ def together(control: Any) -> Iterator[None]:
     for rank, given in enumerate(_gather(refused, control)):
         if given is not None:
             words, code = f"rank {rank} of the group: {given[0]}", given[1]
-            raise TrainerError(words) if code is None else UsageError(words, code)
+            raise (TrainerError(words) if code is None else UsageError(words, code)) from None
 
 
 # ----------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _own_part() -> Part:
 
 def _check_part(part: tuple[int, int] | None, mine: Part) -> None:
     rank, size = mine.index, mine.count
-    if part is not None and tuple(part) != (rank, size):
+    if part is not None and (not isinstance(part, tuple | list) or tuple(part) != (rank, size)):
         raise TrainerError(
             f"part={part!r:.40} is refused: this is rank {rank} of {size}, so give part=({rank}, {size})"
         )

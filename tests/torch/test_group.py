@@ -66,8 +66,11 @@ def test_a_closure_takes_no_model_that_is_cut() -> None:
 def test_a_part_that_is_not_this_rank_is_refused() -> None:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(TrainerError, match=r"part=\(1, 2\) is refused: this is rank 0 of 1"):
+    with pytest.raises(TrainerError, match=r"part=\(1, 2\) is refused: this is rank 0 of 1") as refused:
         p2psgd_torch.attach(model, optimizer, part=(1, 2))
+    assert refused.value.__suppress_context__, "a node takes the first sentence that it reads"
+    with pytest.raises(TrainerError, match=r"part=1 is refused: this is rank 0 of 1"):
+        p2psgd_torch.attach(model, optimizer, part=1)
 
 
 def test_a_part_without_a_process_group_is_refused() -> None:
