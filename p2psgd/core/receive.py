@@ -256,17 +256,16 @@ class Receiver:
         peer.confirmed = confirming
         peer.view, peer.ready, peer.loss = status.view, status.ready, status.loss
         # Of others only members are believed, and no more than that they know the view known here.
-        confirmed = confirming.values() if peer.origin in view else ()
+        believed = peer.origin in view
         own = confirming.get(self._cluster.me.node)
         self._cluster.acks.on_status(
             peer.origin,
             rows,
             status.view,
-            confirmed,
+            confirming if believed else {},
             now,
-            linked=self._cluster.peers,
             view_max=view.number,
-            changed=None if status.whole or peer.origin not in view else status.confirmed,
+            changed=status.confirmed if believed and not status.whole else None,
             news=status.rows,
         )
         self._acks_are_new = True

@@ -649,7 +649,7 @@ class Replica:
     def _close_link(self, origin: Origin, now: float) -> None:
         peer = self.cluster.peers.pop(origin, None)
         if peer is not None:
-            self.acks.link_closed()
+            self.acks.link_closed(origin)
             self._forget(peer, now)
 
     def _forget(self, peer: Peer, now: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from p2psgd.core.acks import Acknowledgements
+from p2psgd.core.acks import Acknowledgements, stable_by
 from p2psgd.core.frontier import Origin
 from p2psgd.core.state import State
 from p2psgd.core.update_log import ENTRY_BYTES
@@ -80,9 +80,10 @@ class Retention:
         """
         acks, saved = self._acks, self._saved
         others = [member for member in view.members if member != self._state.me]
+        floors = acks.floors_of(others)
 
         def stable(origin: Origin) -> int:
-            return acks.stable(origin, others)
+            return stable_by(floors, origin)
 
         def durable(origin: Origin) -> int:
             here = saved.get(origin, 0)

@@ -106,8 +106,8 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
             Edit(
                 receive,
                 "Receiver.status",
-                "confirming.values() if peer.origin in view else ()",
-                "confirming.values()",
+                "confirming if believed else {}",
+                "confirming",
             ),
         ),
         test_barring.test_of_others_only_members_are_believed,

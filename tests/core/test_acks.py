@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from p2psgd.core.acks import NEVER, Acknowledgements
+from p2psgd.core.acks import COHORTS_MAX, NEVER, Acknowledgements
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.messages import ConfirmedRow, FrontierRow
 from tests.core.cluster import by_origin
 
 ME, A, B, C = (Origin(node, 1) for node in (1, 2, 3, 4))
+
+
+def on(*rows: ConfirmedRow) -> dict[int, ConfirmedRow]:
+    return {row.node: row for row in rows}
 
 
 def row(origin: Origin, sequence: int, *, durable: int = 0, least: int = 0) -> FrontierRow:
@@ -22,7 +26,7 @@ def row(origin: Origin, sequence: int, *, durable: int = 0, least: int = 0) -> F
 
 def test_a_member_is_heard_by_its_own_status() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 5, durable=3), row(B, 2)]), 4, [], 10.0)
+    acks.on_status(A, by_origin([row(ME, 5, durable=3), row(B, 2)]), 4, {}, 10.0)
     assert (acks.applied(A, ME), acks.durable(A, ME), acks.applied(A, B)) == (5, 3, 2)
     assert (acks.view(A), acks.heard(A)) == (4, 10.0)
     assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
@@ -30,7 +34,7 @@ def test_a_member_is_heard_by_its_own_status() -> None:
 
 def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 3)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, on(ConfirmedRow(*B, 3)), 10.0)
     assert acks.applied(A, ME) == 9
     assert (acks.applied(B, ME), acks.durable(B, ME)) == (6, 0)
     assert (acks.view(B), acks.heard(B)) == (3, 10.0)
@@ -41,13 +45,14 @@ def test_least_holds_for_all_that_are_confirmed_and_for_nobody_else() -> None:
 
 def test_least_does_not_hold_for_who_is_only_heard() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, [ConfirmedRow(*B, 0)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, durable=8, least=6)]), 4, on(ConfirmedRow(*B, 0)), 10.0)
     assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
 
 
 def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(B, 9, least=9)]), 4, [ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7)], 10.0)
+    both = on(ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7))
+    acks.on_status(A, by_origin([row(B, 9, least=9)]), 4, both, 10.0)
     assert acks.view(A) == 4
     assert acks.view(ME) == 0
     assert acks.applied(ME, B) == 0
@@ -55,19 +60,19 @@ def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
 
 def test_nothing_that_is_known_of_a_life_goes_back() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(B, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
+    acks.on_status(B, by_origin([row(ME, 8, durable=5)]), 4, {}, 10.0)
     acks.on_status(
-        A, by_origin([row(ME, 9, least=3)]), 4, [ConfirmedRow(*B, 2)], 11.0
-    )  # what A heard of it is older
-    acks.on_status(B, by_origin([row(ME, 6, durable=1)]), 3, [], 12.0)
+        A, by_origin([row(ME, 9, least=3)]), 4, on(ConfirmedRow(*B, 2)), 11.0
+    )  # nobody but B is believed on B
+    acks.on_status(B, by_origin([row(ME, 6, durable=1)]), 3, {}, 12.0)
     assert (acks.applied(B, ME), acks.durable(B, ME), acks.view(B)) == (8, 5, 4)
     assert acks.heard(B) == 12.0
 
 
 def test_what_others_say_of_a_linked_member_is_a_sign_of_life_and_no_more() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(B, by_origin([row(ME, 2)]), 4, [], 10.0, linked={A, B})
-    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, [ConfirmedRow(*B, 7)], 11.0, linked={A, B})
+    acks.on_status(B, by_origin([row(ME, 2)]), 4, {}, 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, on(ConfirmedRow(*B, 7)), 11.0)
     assert (acks.applied(B, ME), acks.view(B), acks.reporter(B)) == (2, 4, B)
     assert acks.heard(B) == 11.0
     assert acks.stable(ME, [ME, A, B]) == 2
@@ -76,17 +81,17 @@ def test_what_others_say_of_a_linked_member_is_a_sign_of_life_and_no_more() -> N
 def test_a_members_own_word_replaces_what_others_said_while_it_was_away() -> None:
     acks = Acknowledgements(ME)
     acks.on_status(
-        A, by_origin([row(ME, 9, least=9), row(C, 5, least=5)]), 4, [ConfirmedRow(*B, 2**62)], 10.0
+        A, by_origin([row(ME, 9, least=9), row(C, 5, least=5)]), 4, on(ConfirmedRow(*B, 2**62)), 10.0
     )
     assert (acks.applied(B, ME), acks.view(B), acks.reporter(B)) == (9, 2**62, A)
-    acks.on_status(B, by_origin([row(ME, 2)]), 4, [], 11.0)
+    acks.on_status(B, by_origin([row(ME, 2)]), 4, {}, 11.0)
     assert acks.all_applied(B) == {ME: 2}
     assert (acks.view(B), acks.reporter(B)) == (4, B)
 
 
 def test_a_new_life_begins_with_nothing() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 8, durable=5)]), 4, [], 10.0)
+    acks.on_status(A, by_origin([row(ME, 8, durable=5)]), 4, {}, 10.0)
     again = Origin(A.node, A.incarnation + 1)
     assert (acks.applied(again, ME), acks.durable(again, ME), acks.view(again)) == (0, 0, 0)
     assert acks.stable(ME, [again]) == 0
@@ -94,7 +99,7 @@ def test_a_new_life_begins_with_nothing() -> None:
 
 def test_lives_that_are_not_kept_are_forgotten() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 8, least=8)]), 4, [ConfirmedRow(*B, 4)], 10.0)
+    acks.on_status(A, by_origin([row(ME, 8, least=8)]), 4, on(ConfirmedRow(*B, 4)), 10.0)
     acks.keep({B})
     assert (acks.applied(A, ME), acks.heard(A)) == (0, NEVER)
     assert acks.applied(B, ME) == 8
@@ -104,31 +109,52 @@ def test_without_other_members_everything_is_stable() -> None:
     assert Acknowledgements(ME).stable(A, [ME]) == 2**64
 
 
-def test_what_is_said_again_of_the_same_ones_counts_without_the_list() -> None:
+def test_what_is_said_again_of_the_same_ones_counts_without_news_of_them() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 9, least=3)]), 4, [ConfirmedRow(*B, 4)], 10.0)
-    acks.on_status(A, by_origin([row(ME, 9, least=5)]), 4, [], 11.0, changed=())
+    said = on(ConfirmedRow(*B, 4))
+    acks.on_status(A, by_origin([row(ME, 9, least=3)]), 4, said, 10.0)
+    acks.on_status(A, by_origin([row(ME, 9, least=5)]), 4, said, 11.0, changed=())
     assert (acks.applied(B, ME), acks.heard(B), acks.applied(C, ME)) == (5, 11.0, 0)
 
 
-def test_the_list_is_gone_through_again_when_a_link_was_closed() -> None:
+def test_a_report_on_a_member_counts_once_its_own_link_is_closed() -> None:
     acks = Acknowledgements(ME)
-    listed = [ConfirmedRow(*B, 4)]
-    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 10.0, linked={A, B})
-    assert acks.applied(B, ME) == 0  # it reports for itself
-    acks.link_closed()
-    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, listed, 11.0, linked={A}, changed=())
-    assert acks.applied(B, ME) == 9
+    acks.on_status(B, by_origin([row(ME, 2)]), 4, {}, 9.0)
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 5, on(ConfirmedRow(*B, 5)), 10.0)
+    assert (acks.applied(B, ME), acks.view(B), acks.reporter(B)) == (2, 4, B)
+    acks.link_closed(B)
+    assert (acks.applied(B, ME), acks.view(B), acks.reporter(B)) == (9, 5, A)
+
+
+def test_who_reported_last_is_named_and_the_next_one_when_that_is_gone() -> None:
+    acks = Acknowledgements(ME)
+    for at, peer in enumerate((A, C)):
+        acks.on_status(peer, {}, 4, on(ConfirmedRow(*B, 4)), float(at))
+    assert acks.reporter(B) == C
+    acks.on_status(A, {}, 4, on(ConfirmedRow(*B, 4)), 2.0, changed=())
+    assert acks.reporter(B) == A
+    acks.keep({B, C})
+    assert acks.reporter(B) == C
 
 
 def test_a_newcomer_in_the_list_neither_gains_by_the_others_nor_costs_them_anything() -> None:
     acks = Acknowledgements(ME)
-    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, [ConfirmedRow(*B, 4)], 10.0)
-    both = [ConfirmedRow(*B, 4), ConfirmedRow(*C, 4)]
+    acks.on_status(A, by_origin([row(ME, 9, least=9)]), 4, on(ConfirmedRow(*B, 4)), 10.0)
+    both = on(ConfirmedRow(*B, 4), ConfirmedRow(*C, 4))
     acks.on_status(A, by_origin([row(ME, 9, least=2)]), 4, both, 11.0)
     assert (acks.applied(B, ME), acks.applied(C, ME)) == (9, 2)
     acks.on_status(A, by_origin([row(ME, 9, least=4)]), 4, both, 12.0, changed=())
     assert (acks.applied(B, ME), acks.applied(C, ME)) == (9, 4)
+
+
+def test_however_often_newcomers_lower_what_all_have_nobody_loses_what_it_had() -> None:
+    acks, said = Acknowledgements(ME), dict[int, ConfirmedRow]()
+    members = [Origin(node, 1) for node in range(10, 10 + 5 * COHORTS_MAX)]
+    for at, member in enumerate(members):
+        said = {**said, member.node: ConfirmedRow(*member, 4)}
+        acks.on_status(A, by_origin([row(ME, 99, least=90 - at)]), 4, said, float(at))
+        assert [acks.applied(each, ME) for each in members[: at + 1]] == [*range(90, 89 - at, -1)]
+    assert acks.stable(ME, members) == 91 - len(members)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -145,8 +171,8 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
         news = by_origin([row(origin, 99, least=chance.randint(0, 99)) for origin in new])
         tables[peer] = tables.get(peer, {}) | news
         if chance.random() < 0.1:
-            acks.link_closed()
-        view_max, changed = chance.choice((3, 4)), None
+            acks.link_closed(chance.choice(lives[:10]))
+        view_max, changed = 3 + at // 100, None
         if peer in listed and chance.random() < 0.8:
             some = chance.sample(lives[10:], chance.randint(0, 2))
             changed = [
@@ -158,10 +184,10 @@ def test_what_is_known_is_the_most_that_anybody_has_said(seed: int) -> None:
             listed[peer] = {
                 node: ConfirmedRow(node, life, 4) for node, life in lives[10:] if chance.random() < 0.6
             }
-        said = listed[peer].values()
-        about: dict[str, Any] = {"linked": lives[:10], "view_max": view_max, "changed": changed, "news": news}
+        said = {**listed[peer]}
+        about: dict[str, Any] = {"view_max": view_max, "changed": changed, "news": news}
         acks.on_status(peer, tables[peer], 4, said, now, **about)
-        for each in said:
+        for each in said.values():
             if not each.view:
                 continue
             life = Origin(each.node, each.incarnation)
@@ -185,12 +211,10 @@ def test_nobody_is_believed_to_have_more_than_it_has_whoever_is_linked(seed: int
     def report(peer: Origin, now: float) -> None:
         """Let a peer say what it knows of the members: the least of them, for all."""
         least = min(has[each] for each in members)
-        rows = [ConfirmedRow(*each, 4) for each in members]
-        changed = () if peer in told else rows
+        rows = on(*(ConfirmedRow(*each, 4) for each in members))
+        changed = () if peer in told else None
         told.add(peer)
-        acks.on_status(
-            peer, by_origin([row(ME, 99, least=least)]), 4, rows, now, linked=linked, changed=changed
-        )
+        acks.on_status(peer, by_origin([row(ME, 99, least=least)]), 4, rows, now, changed=changed)
         for each in set(members) - linked:
             said[each] = max(least, said[each])
 
@@ -201,18 +225,17 @@ def test_nobody_is_believed_to_have_more_than_it_has_whoever_is_linked(seed: int
             case "report":
                 report(chance.choice(peers), float(at))
             case "own" if member in linked:
-                acks.on_status(member, by_origin([row(ME, has[member])]), 4, [], float(at), linked=linked)
+                acks.on_status(member, by_origin([row(ME, has[member])]), 4, {}, float(at))
                 said[member] = has[member]
             case "open":
                 linked.add(member)
             case "close" if member in linked:
                 linked.remove(member)
-                acks.link_closed()
+                acks.link_closed(member)
         for each in members:
             assert said[each] <= acks.applied(each, ME) <= has[each]
     for each in members:
-        linked.discard(each)
-    acks.link_closed()
+        acks.link_closed(each)
     report(peers[0], 1000.0)
     assert all(acks.applied(each, ME) >= min(has[other] for other in members) for each in members)
 
@@ -221,13 +244,13 @@ def test_nobody_is_believed_to_have_more_than_it_has_whoever_is_linked(seed: int
 def test_a_member_stays_heard_when_the_report_on_it_goes(how: str) -> None:
     """Else a member that only one hears would seem silent since it was admitted, and be evicted at once."""
     acks = Acknowledgements(ME)
-    acks.on_status(B, {}, 4, [], 1.0)
-    acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 10.0)
-    acks.on_status(A, {}, 4, [ConfirmedRow(*B, 3)], 12.0, changed=())
+    acks.on_status(B, {}, 4, {}, 1.0)
+    acks.on_status(A, {}, 4, on(ConfirmedRow(*B, 3)), 10.0)
+    acks.on_status(A, {}, 4, on(ConfirmedRow(*B, 3)), 12.0, changed=())
     if how == "forgotten":
         acks.forget_hearsay()
     elif how == "gone":
         acks.keep({B})
     else:
-        acks.on_status(A, {}, 4, [ConfirmedRow(*C, 3)], 13.0)
+        acks.on_status(A, {}, 4, on(ConfirmedRow(*C, 3)), 13.0)
     assert acks.heard(B) == 12.0

@@ -40,7 +40,7 @@ class Setting:
 
     def acknowledge(self, member: Origin, origin: Origin, applied: int, durable: int = 0) -> None:
         self.acks.on_status(
-            member, by_origin([FrontierRow(*origin, applied, 0, durable=durable)]), 1, [], 0.0
+            member, by_origin([FrontierRow(*origin, applied, 0, durable=durable)]), 1, {}, 0.0
         )
 
     def look(self, *, ready: bool = True) -> Retention:
@@ -70,7 +70,9 @@ def test_only_what_all_other_members_have_leaves() -> None:
     setting.acknowledge(B, A, 4)
     setting.look()
     assert setting.log.trimmed_to(A) == 4
-    setting.acks.on_status(A, by_origin([FrontierRow(*A, 80, 0, least=7)]), 1, [ConfirmedRow(*B, 1)], 0.0)
+    setting.acks.link_closed(B)
+    rows = by_origin([FrontierRow(*A, 80, 0, least=7)])
+    setting.acks.on_status(A, rows, 1, {B.node: ConfirmedRow(*B, 1)}, 0.0)
     setting.look()
     assert setting.log.trimmed_to(A) == 7
 

@@ -39,11 +39,12 @@ class Joiner:
         known = self.peers.setdefault(peer, Peer(peer, "peer", last_seen=0.0, last_progress=0.0, credit=1))
         known.status = known.ahead = by_origin(rows)
         known.view = view
-        self.acks.on_status(peer, by_origin(rows), view, confirmed or [], 1.0)
+        self.acks.on_status(peer, by_origin(rows), view, {row.node: row for row in confirmed or []}, 1.0)
         return self.look()
 
     def unlink(self, peer: Origin) -> JoinProgress:
         del self.peers[peer]
+        self.acks.link_closed(peer)
         return self.look()
 
     def leave(self, *members: Origin) -> JoinProgress:

@@ -141,14 +141,12 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(receive, "Receiver._expected_unasked", "now - peer.last_progress", "now - peer.last_seen"),
     ),
     # trimming
-    "trimmed-early": (
-        Edit(retention, "Retention.trim", "return acks.stable(origin, others)", "return 2**64"),
-    ),
+    "trimmed-early": (Edit(retention, "Retention.trim", "return stable_by(floors, origin)", "return 2**64"),),
     "trimmed-by-a-majority": (
         Edit(
             retention,
             "Retention.trim",
-            "return acks.stable(origin, others)",
+            "return stable_by(floors, origin)",
             "return sorted(acks.applied(each, origin) for each in [*others, others[0]])[len(others) // 2]"
             " if others else 0",
         ),
@@ -156,9 +154,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "trimmed-by-who-is-linked": (
         Edit(
             acks,
-            "Acknowledgements.stable",
-            "if member == self._me or",
-            "if member == self._me or not self.applied(member, self._me) or",
+            "Acknowledgements.floors_of",
+            "if member == self._me:",
+            "if member == self._me or not self.applied(member, self._me):",
         ),
     ),
     "acks-of-an-old-life-counted": (
@@ -179,7 +177,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
             "self._counters.snapshots_given += 1\n"
             "    rows = self._state.frontier.rows()\n"
             "    given = {Origin(row.node, row.incarnation): row for row in rows}\n"
-            "    self._cluster.acks.on_status(peer.origin, given, 0, [], now)",
+            "    self._cluster.acks.on_status(peer.origin, given, 0, {}, now)",
         ),
     ),
     "bridged-more-than-all-have": (

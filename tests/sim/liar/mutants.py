@@ -20,11 +20,11 @@ LIAR_MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             receive,
             "Receiver.status",
-            "confirming.values() if peer.origin in view else ()",
-            "confirming.values()",
+            "confirming if believed else {}",
+            "confirming",
         ),
     ),
-    "hearsay-over-own-word": (Edit(acks, "Acknowledgements._vouch", "if member in linked:", "if False:"),),
+    "hearsay-over-own-word": (Edit(acks, "Acknowledgements._floors", "if not known.speaks:", "if True:"),),
     "claimed-views-never-named": (
         Edit(
             membership,
