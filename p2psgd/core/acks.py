@@ -271,15 +271,15 @@ class Acknowledgements:
 
     def view(self, member: Origin) -> int:
         """Return the highest view number that `member` is known to know."""
-        return self._latest(member)[0]
+        return self.latest(member)[0]
 
     def reporter(self, member: Origin) -> Origin | None:
         """Return the member that last reported that view: `member` itself, or one whose frontier covers all
         that the log of `member` had trimmed by then.
         """
-        return self._latest(member)[1]
+        return self.latest(member)[1]
 
-    def _latest(self, member: Origin) -> tuple[int, Origin | None]:
+    def latest(self, member: Origin) -> tuple[int, Origin | None]:
         """Return the highest view number that `member` is known to know, and who reported that last."""
         known = self._known.get(member, _NOTHING)
         view, reporter, at = known.view, known.reporter, NEVER

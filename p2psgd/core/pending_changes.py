@@ -42,6 +42,7 @@ class PendingChanges:
         self._removals: dict[int, bool] = {}  # nodes a person wants out, and whether for good
         self._evictions: dict[int, _Eviction] = {}
         self._timing = timing
+        self._next: tuple[tuple[View, dict[int, int], set[int], set[int]], View] | None = None
 
     def leave(self, me: int, why: str) -> None:
         """Leave, and want no other change any more; `why` for people, or empty."""
@@ -106,7 +107,10 @@ class PendingChanges:
         admit = renewed | {node: here[node] for node in joiners[: MEMBERS_MAX - len(view.members)]}
         if not admit and not remove and not forbid:
             return None
-        proposal = view.replace(admit, remove, forbid)
+        changes = view, admit, remove, forbid
+        if self._next is None or self._next[0] != changes:  # it is asked for at each message
+            self._next = changes, view.replace(admit, remove, forbid)
+        proposal = self._next[1]
         return proposal if proposal.members else None
 
     def take_note(

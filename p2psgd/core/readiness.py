@@ -115,12 +115,17 @@ class JoinProgress(Lifecycle[Readiness]):
     def _try_barrier(self, view: View, admitted_in: int, acks: Acknowledgements) -> None:
         if self.state is not Readiness.BARRIER:
             self.move(Readiness.BARRIER)
-        self._reporters = {}
+            self._reporters = {}
         others = [] if admitted_in == FOUNDED else [each for each in view.members if each != self._me]
-        for member in others:
-            reporter = acks.reporter(member)
-            if reporter is not None and reporter in view and acks.view(member) >= admitted_in:
-                self._reporters[member] = reporter
+        known = {member: by for member, by in self._reporters.items() if by in view}
+        self._reporters = {}
+        for member in others:  # which may be a thousand; who has told it once knows the view
+            reporter = known.get(member)
+            if reporter is None:
+                number, reporter = acks.latest(member)
+                if reporter is None or reporter not in view or number < admitted_in:
+                    continue
+            self._reporters[member] = reporter
         self.absent = [member for member in others if member not in self._reporters]
         passed = not self.absent
         if passed:
