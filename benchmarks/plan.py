@@ -52,11 +52,9 @@ from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 
 
 DENSITY: Final = "1/100"  # of p2psgd.torch.attach
-SEND_PASSES: Final = 4  # over all weights, on the host: docs/how-to/torch.md; the model has one of them
-RECEIVE_PASSES: Final = 2  # of a step that sends nothing and finds updates
 ON_GPU: Final = replace(MEASURED, pass_weight_s=0.0)  # which makes a pass in milliseconds
 # Bytes a weight beside the model and its optimizer, as measured in docs/how-to/torch.md.
-TRAINER_BYTES: Final = 8.5  # a step's change, and the link
+TRAINER_BYTES: Final = 8.5  # the link and, but for float32 on the host, a step's change
 SHARED_BYTES: Final = 12.5  # residual, inbox and outbox
 DAEMON_BYTES: Final = 13.0
 
@@ -108,7 +106,7 @@ def predict_torch(
     link_s, daemon_s = parts[Part.NETWORK], parts[Part.DAEMON]
     steps = _steps_that_fill(setting, costs, link_s) if local_steps is None else float(local_steps)
     waits_s = link_s if local_steps is not None or steps == SEND_STEPS_MAX else 0.0
-    own_s = _own_s(setting, costs, steps)
+    own_s = _own_s(setting, costs)
     main = Part.COMPUTING if steps * setting.computing_s >= own_s else Part.TRAINER
     send_s, bottleneck = max(
         (steps * setting.computing_s + own_s, main),
@@ -133,19 +131,13 @@ def predict_torch(
 
 def _steps_that_fill(setting: Setting, costs: Costs, link_s: float) -> float:
     """Return the steps that take as long as the link needs for a send, 1 to SEND_STEPS_MAX."""
-    peers, receive_s = setting.nodes - 1, RECEIVE_PASSES * costs.pass_weight_s * setting.weights
-    left_s = link_s - _own_s(setting, costs, 1)
-    # `_own_s` rises with the steps up to one for each peer, and not beyond
-    few = 1 + (left_s - setting.computing_s) / (setting.computing_s + receive_s)
-    many = (left_s - peers * receive_s) / setting.computing_s
-    return min(float(SEND_STEPS_MAX), max(1.0, few, many))
+    return min(float(SEND_STEPS_MAX), max(1.0, (link_s - _own_s(setting, costs)) / setting.computing_s))
 
 
-def _own_s(setting: Setting, costs: Costs, steps: float) -> float:
-    """Return the seconds of a trainer beside computing, for a send of `steps` and what arrives meanwhile."""
+def _own_s(setting: Setting, costs: Costs) -> float:
+    """Return the seconds of a trainer beside computing, for a send and what arrives meanwhile."""
     load = async_load(setting, costs)
-    passes = SEND_PASSES - 1 + RECEIVE_PASSES * min(steps - 1, setting.nodes - 1)
-    return load.send_s + load.receive_s + passes * costs.pass_weight_s * setting.weights
+    return load.send_s + load.receive_s
 
 
 # ----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.point import Point
 from p2psgd.ipc import layout
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.run_proposal import Tensors
@@ -354,6 +355,7 @@ class HostCompute:
         self._batch_words = np.empty(batch_words_max(codec.indices_max(answer.coordinates)), np.uint32)
         room = words_max(layout.send_indices_max(answer.coordinates), answer.tensors)
         self._words = np.empty(room, np.uint32)
+        self.point: Point | None = None  # of a trainer that keeps one: it moves as the weights do
 
     @property
     def residual(self) -> NDArray[np.float32]:
@@ -367,10 +369,17 @@ class HostCompute:
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica."""
         coordinates = map_segment(replica, np.int32, self._replica.size, Access.SEALED)
-        if self._dense:
-            self._replica[:] = coordinates.view(np.float32)
-            return
-        np.multiply(coordinates, self._quantum, out=self._replica, casting="same_kind")
+
+        def fetch() -> None:
+            if self._dense:
+                self._replica[:] = coordinates.view(np.float32)
+            else:
+                np.multiply(coordinates, self._quantum, out=self._replica, casting="same_kind")
+
+        if self.point is None:
+            fetch()
+        else:
+            self.point.replace(self.weights, fetch)
 
     def digest(self, key: int) -> int:
         """Return the digest of the weights' coordinates; about 5 ns each."""
@@ -397,12 +406,16 @@ class HostCompute:
         return np.ascontiguousarray(delta)
 
     def pass_over(
-        self, delta: NDArray[Any], chains: Sequence[Segment], meanwhile: Callable[[], None]
+        self, delta: NDArray[Any] | None, chains: Sequence[Segment], meanwhile: Callable[[], None]
     ) -> list[PassResult]:
         """Compute the residual of the next publication, and return what to send; the host does not wait for
-        it.
+        it. Without a delta the residual is what the point is away from the weights.
         """
-        return pass_over(self._memory.residual, delta, self._memory.next_residual, chains, words=self._words)
+        memory, words = self._memory, self._words
+        if delta is not None:
+            return pass_over(Point([memory.residual]), delta, memory.next_residual, chains, words=words)
+        assert self.point is not None
+        return pass_over(self.point, self.weights, memory.next_residual, chains, words=words, negated=True)
 
     def apply_sent(self, sent: Sequence[tuple[Group, Words]]) -> None:
         """Apply what came of the last `pass_over` to the working copy."""
@@ -417,6 +430,8 @@ class HostCompute:
             for header, words in batch:
                 amounts.append((words, header.magnitude * self._quantum))
             codec.apply_weights_together(self._replica, amounts)
+            if self.point is not None:
+                self.point.apply(amounts)
             for header, _ in batch:
                 note_peer(header.node, header.steps)
             applied += len(batch)
@@ -467,15 +482,16 @@ def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.i
 
 
 def pass_over(
-    source: NDArray[np.float32],
+    source: Point,
     delta: NDArray[Any],
     target: NDArray[np.float32],
     chains: Sequence[Segment],
     *,
     words: Words,
+    negated: bool = False,
 ) -> list[PassResult]:
-    """Set target = source + delta less what will be sent, all (P,), in the ranges of these chains; return
-    what to send.
+    """Set target = source + delta less what will be sent, all of P numbers, in the ranges of these chains;
+    return what to send. `negated`: it is source - delta.
 
     The words found lie in `words` (sweep.words_max(),). ValueError, with `target` undefined and all else
     unchanged, if a sum is NaN or infinite.
@@ -485,19 +501,23 @@ def pass_over(
         room = words[: chain.room]
         counts: list[int] = []
         used, first_missed = 0, None
-        for begin, end in chain.ranges:
-            count, missed = codec.residual_pass(
-                source[begin:end],
-                delta[begin:end],
-                target[begin:end],
-                room[used:],
-                threshold=chain.threshold,
-                first=begin,
-            )
-            counts.append(count)
-            used += count
-            if missed is not None and first_missed is None:
-                first_missed = begin + missed
+        for first, last in chain.ranges:
+            before = used
+            for begin, piece in source.pieces(first, last):
+                end = begin + piece.size
+                count, missed = codec.residual_pass(
+                    piece,
+                    delta[begin:end],
+                    target[begin:end],
+                    room[used:],
+                    threshold=chain.threshold,
+                    first=begin,
+                    negated=negated,
+                )
+                used += count
+                if missed is not None and first_missed is None:
+                    first_missed = begin + missed
+            counts.append(used - before)
         found.append(PassResult(room[:used], counts, first_missed))
         words = words[used:]
     return found

@@ -28,6 +28,7 @@ from p2psgd.client.checkpoint import Keeping, MakeState
 from p2psgd.client.compute import Group, HostCompute, MakeCompute, ResidualPass
 from p2psgd.client.dense import DenseRounds
 from p2psgd.client.evaluate import Evaluations, LossAndGradient
+from p2psgd.client.point import Point
 from p2psgd.client.shard_counts import ShardCounts, pack_unsigned
 from p2psgd.client.ternary import TernaryPass
 from p2psgd.client.verify import ask_digest, check_copy, is_right
@@ -405,9 +406,23 @@ class Link:
                 f" gradient, and the learning rate as a number above 0 and at most {RATE_MAX:g}"
             )
 
-    def _announce(self, zeros: NDArray[Any]) -> None:
+    def _train_at(self, point: Point) -> bool:
+        """Let a point follow the weights, for `_send_point`; return False where it cannot, on a device."""
+        if not isinstance(self._compute, HostCompute):
+            return False
+        self._compute.point = point
+        return True
+
+    def _send_point(self, threshold: int | Mapping[str, int], *, steps: int) -> int:
+        """Send as `send` does what the point is away from the weights."""
+        self._check_open()
+        self._client.check_daemon()
+        check_steps("steps", steps)
+        return self._send(None, threshold, steps)
+
+    def _announce(self, zeros: NDArray[Any] | None) -> None:
         """Send the largest entry of the residual if the last steps have sent nothing: peers learn of steps by
-        updates. Asynchronous mode only; `zeros` is a delta that changes nothing, (P,).
+        updates. Asynchronous mode only; `zeros` is a delta that changes nothing, (P,), or None with a point.
         """
         if self._announced >= self.steps or (self.mode.rule.gradients and not self._rate):
             return
@@ -416,7 +431,11 @@ class Link:
             self._send(zeros, min(math.ceil(largest) - 1, codec.MAGNITUDE_MAX), 0, self._rate)
 
     def _send(
-        self, delta: NDArray[Any], threshold: int | Mapping[str, int] | None, steps: int, rate: float = 0.0
+        self,
+        delta: NDArray[Any] | None,
+        threshold: int | Mapping[str, int] | None,
+        steps: int,
+        rate: float = 0.0,
     ) -> int:
         memory, compute = self._memory, self._compute
         if memory.state_wanted:
@@ -425,6 +444,7 @@ class Link:
         if self.mode.rounds and not self._waiting.until_open():
             return 0
         if self._dense is not None:
+            assert delta is not None, "a point is of the asynchronous mode"
             return self._send_dense(self._dense, delta, threshold, steps)
         if (threshold is None) != (self._ternary is not None):
             raise TrainerError(
@@ -435,7 +455,7 @@ class Link:
         if not self._exact:
             self._reload()
         count = memory.steps + steps
-        parts = self._pass_over(compute.check(delta), threshold, count)
+        parts = self._pass_over(None if delta is None else compute.check(delta), threshold, count)
         told = count if self.mode.rounds else memory.steps
         entries = [
             entry for group, words in parts for entry in self._code(told, group.magnitude, words, rate)

@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from p2psgd.base.errors import DaemonLost, TrainerError
 from p2psgd.base.formatting import say
 from p2psgd.client.link import Link
+from p2psgd.client.point import Point
 from p2psgd.torch.arrays import Arrays, Named
 from p2psgd.torch.checkpoint import Kept
 from p2psgd.torch.epochs import Epochs, NodeSampler
@@ -149,10 +150,18 @@ class ModelLink:
         self._kept = kept
         kept.script_steps = lambda: self.steps
         self._restore(kept, keep)
-        flat, change = parameters.lay_out()
+        in_place = own_residual and outer_rate is None and not link.mode.rule.gradients
+        in_place = in_place and parameters.fit_in_place
+        flat, change = parameters.lay_out(in_place=in_place)
         self._masters, self._shards = parameters.masters, parameters.shards
         self._flat = arrays.view(flat)
         self._delta = arrays.view(change)
+        self._point: Point | None = None
+        if in_place:
+            self._point = Point(parameters.arrays_in_place(self._flat))
+            self._shards_in_place = parameters.shards_in_place()
+            link._train_at(self._point)
+            self._whole = False
         averages = not policy.adds_up and needs_mean_of_gradients(link, optimizers)
         self._mean = GradientMean(link, parameters) if averages else None
         self._gradients = None if rule is None else GradientSum(rule, parameters, change)
@@ -438,9 +447,12 @@ class ModelLink:
         if not link.mode.rounds:
             if self._policy.unsent:
                 self._send_changes()
-            with self._arrays.ordered():
-                self._delta[...] = 0
-                link._announce(self._delta)
+            if self._point is not None:
+                link._announce(None)
+            else:
+                with self._arrays.ordered():
+                    self._delta[...] = 0
+                    link._announce(self._delta)
         self._follow()
         wanted = self.steps if steps is None else steps
         self._waited_at = self.steps  # once is enough
@@ -625,6 +637,9 @@ class ModelLink:
 
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
+        if self._point is not None:
+            self._send_point(self._point)
+            return
         self._shards.gather()
         with self._arrays.ordered():
             if self._gradients is None:
@@ -645,6 +660,28 @@ class ModelLink:
                 self._policy.note_send()
                 if self._gradients is not None:
                     self._gradients.clear()
+
+    def _send_point(self, point: Point) -> None:
+        """Send what the point of training is away from the replica, which includes the last changes."""
+        link, steps = self._link, self._steps
+        self._follow_shards(point)
+        threshold = steps.choose(point.waiting(link.weights), self._parameters.rates)
+        try:
+            link._send_point(threshold, steps=self._policy.unsent)
+        except TrainerError as error:
+            try:
+                self._blame_parameter(error)
+            finally:
+                self._undo()
+        finally:
+            self._policy.note_send()
+        steps.sent()
+        self._whole = True
+
+    def _follow_shards(self, point: Point) -> None:
+        """Go on where PyTorch has put the shards."""
+        if self._shards_in_place.have_moved():
+            point.move_to(self._parameters.arrays_in_place(self._flat))
 
     def _after_any_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
         """Refuse a step of another optimizer on the trained parameters, which would train this node alone.
@@ -705,6 +742,9 @@ class ModelLink:
                 applied = self._link.receive()
             self._set_parameters()
             return applied
+        if self._point is not None:
+            self._masters.adopt()
+            return self._move_on(self._point)
         self._whole = False
         self._masters.adopt()
         self._shards.gather()
@@ -719,9 +759,20 @@ class ModelLink:
 
     def _follow(self) -> int:
         """Apply what has arrived from peers and set the parameters to the point at which this node trains."""
+        if self._point is not None and self._whole:  # they are there, and move with what arrives
+            return self._move_on(self._point)
         with self._arrays.ordered():
             applied = self._link.receive()
         self._undo()
+        return applied
+
+    def _move_on(self, point: Point) -> int:
+        """Apply what has arrived from peers to the replica and to the parameters alike."""
+        self._whole = False
+        self._follow_shards(point)
+        applied = self._link.receive()
+        self._masters.round()
+        self._whole = True
         return applied
 
     def _undo(self) -> None:
@@ -740,6 +791,13 @@ class ModelLink:
 
     def _set_parameters(self) -> None:
         """Set the parameters to the point at which this node trains."""
+        if self._point is not None:
+            self._follow_shards(self._point)
+            self._point.set_to(self._link.weights, self._link.residual if self._own_residual else None)
+            self._masters.narrow()
+            self._masters.round()
+            self._whole = True
+            return
         with self._arrays.ordered():
             if self._own_residual:
                 self._arrays.xp.add(self._link.weights, self._link.residual, out=self._flat)
@@ -755,7 +813,7 @@ class ModelLink:
         if not bool(self._arrays.xp.isfinite(self._link.residual).all()):
             raise error
         for name, (begin, end) in self._parameters.ranges.items():
-            if not bool(self._arrays.xp.isfinite(self._delta[begin:end]).all()):
+            if not self._is_finite(begin, end):
                 what = (
                     f"the step has made {name!r}"
                     if self._gradients is None
@@ -766,6 +824,12 @@ class ModelLink:
                     " learning rate, clip the gradients, or look for the division that made it"
                 ) from None
         raise error
+
+    def _is_finite(self, begin: int, end: int) -> bool:
+        """Return whether the last change of these weights has no NaN and no infinity."""
+        if self._point is not None:
+            return self._point.is_finite(begin, end)
+        return bool(self._arrays.xp.isfinite(self._delta[begin:end]).all())
 
     def _end_at_replica(self, *, sends: bool = True) -> None:
         """Set the parameters to the replica's weights, as far as they have come; only the first time. After

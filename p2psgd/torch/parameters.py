@@ -21,7 +21,7 @@ from p2psgd.ipc.part import NOTHING
 from p2psgd.torch.arrays import Named
 from p2psgd.torch.group import Group
 from p2psgd.torch.masters import ROUNDED_TYPES, Masters
-from p2psgd.torch.shards import LocalShards, is_cut, local_of
+from p2psgd.torch.shards import LocalShards, ShardsInPlace, array_of, is_cut, local_of
 
 Range = tuple[int, int]  # of the flat tensor: begin, end
 DEVICES = ("cpu", "cuda")
@@ -96,16 +96,21 @@ class TrainedParameters:
             return {NOTHING: np.zeros(1, np.float32)}
         return {name: local_of(each).float().cpu().numpy() for name, each in self.named.items()}
 
-    def lay_out(self) -> tuple[Any, Any]:
+    def lay_out(self, *, in_place: bool = False) -> tuple[Any, Any]:
         """Move all parameters into one flat tensor (P,) float32 on their device, and make the `masters` of
         those of another type; return it, and one for their changes.
 
-        While the optimizer steps, the float32 gradients of rounded parameters lie in the second.
+        While the optimizer steps, the float32 gradients of rounded parameters lie in the second. `in_place`:
+        shards of float32 stay out of the first, and nothing else is in the second; what is not used of both
+        takes no memory.
         """
-        flat, change = (torch.zeros(self.weights, dtype=torch.float32, device=self.device) for _ in range(2))
+        make = torch.empty if in_place else torch.zeros
+        flat, change = (make(self.weights, dtype=torch.float32, device=self.device) for _ in range(2))
         triples, pairs = [], []
         for name, parameter in self.named.items():
             begin, end = self.ranges[name]
+            if in_place and _stays(parameter):
+                continue
             local = local_of(parameter)
             part = flat[begin:end].view(local.shape)
             part.copy_(local)
@@ -119,6 +124,28 @@ class TrainedParameters:
             self._pointers[name] = local_of(parameter).data_ptr()
         self.masters, self.shards = Masters(triples), LocalShards(pairs)
         return flat, change
+
+    @property
+    def fit_in_place(self) -> bool:
+        """Return whether all shards of float32 can be trained where they are, in the host's memory."""
+        shards = [each for each in self.named.values() if _stays(each)]
+        return self.device.type == "cpu" and all(array_of(each) is not None for each in shards)
+
+    def arrays_in_place(self, flat: Any) -> list[Any]:
+        """Return arrays that have all numbers one after the other: the shards of float32 where they are now,
+        and what is between them of `flat`, an array of the first tensor of `lay_out(in_place=True)`.
+        """
+        arrays, done = [], 0
+        for name, parameter in self.named.items():
+            if _stays(parameter):
+                begin, end = self.ranges[name]
+                arrays += [flat[done:begin], array_of(parameter)]
+                done = end
+        return [each for each in (*arrays, flat[done:]) if each.size]
+
+    def shards_in_place(self) -> ShardsInPlace:
+        """Return what notes that PyTorch has given these shards other memory."""
+        return ShardsInPlace(each for each in self.named.values() if _stays(each))
 
     def check(self) -> None:
         """Raise TrainerError if model or optimizer have other parameters than at `lay_out`."""
@@ -247,6 +274,11 @@ def _check_kinds(model: Any, optimizers: Sequence[Any]) -> None:
             "LBFGS compares gradients of one step with those of the next, and here the weights change in"
             " between: take SGD, Adam or another one that does not"
         )
+
+
+def _stays(parameter: Any) -> bool:
+    """Return whether a parameter is a shard whose numbers are those of the run."""
+    return is_cut(parameter) and parameter.dtype == torch.float32
 
 
 def _is_trained(parameter: Any) -> bool:

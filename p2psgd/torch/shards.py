@@ -113,6 +113,27 @@ class LocalShards:
             local_of(parameter).copy_(part)
 
 
+class ShardsInPlace:
+    """Holds the same shards where they are trained in their own memory, which PyTorch may exchange."""
+
+    def __init__(self, parameters: Iterable[Any]) -> None:
+        self._parameters = list(parameters)
+        self._pointers = [0] * len(self._parameters)
+
+    def have_moved(self) -> bool:
+        """Return whether any of them has other memory than at the call before."""
+        before, self._pointers = self._pointers, [each._local_tensor.data_ptr() for each in self._parameters]
+        return self._pointers != before
+
+
+def array_of(parameter: Any) -> Any:
+    """Return a shard in the host's memory as a flat array (n,), in its memory; None if it is not of one
+    piece.
+    """
+    local = local_of(parameter)
+    return local.view(-1).numpy() if local.is_contiguous() else None
+
+
 class Swapped:
     """A parameter with another local tensor for a while, such as its float32 master."""
 

@@ -12,7 +12,7 @@ about the rate with Adam, and by a tenth of it in a matrix of 128 columns with M
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
@@ -81,15 +81,19 @@ class Steps:
 
         `delta` is changed where the residual shrinks.
         """
-        before = self._rates or [rate or 1.0 for rate in rates]
-        now = [rate or last for rate, last in zip(rates, before, strict=True)]
+        before, now = self._follow(rates)
         for (begin, end), rate, last in zip(self._ranges.values(), now, before, strict=True):
             if self._shrinks and rate < last:
                 delta[begin:end] += residual[begin:end] * np.float32(rate / last - 1)
-        self._taken = now
+        return self.choose(lambda places: residual[places] + delta[places], rates)
+
+    def choose(self, waiting: Callable[[Any], Any], rates: Sequence[float]) -> int | dict[str, int]:
+        """Return the same where nothing shrinks; `waiting(places)` are the changes at these places that were
+        not sent.
+        """
+        self._taken = now = self._follow(rates)[1]
         taus = {
-            owner: sample.quantile(delta, residual, self._of(owner, now))
-            for owner, sample in self._samples.items()
+            owner: sample.quantile(waiting, self._of(owner, now)) for owner, sample in self._samples.items()
         }
         steps = {
             name: self._step(rate * (self._tau if self._tau is not None else taus[owner]))
@@ -100,6 +104,11 @@ class Steps:
     def sent(self) -> None:
         """Note that the last change is in the residual."""
         self._rates = self._taken
+
+    def _follow(self, rates: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Return the rates before, and now, where one of 0 is the one before."""
+        before = self._rates or [rate or 1.0 for rate in rates]
+        return before, [rate or last for rate, last in zip(rates, before, strict=True)]
 
     def _of(self, owner: int, values: Iterable[_Value]) -> list[_Value]:
         """Return those of the parameters of an optimizer."""
@@ -128,12 +137,13 @@ class _Sample:
         self._above = max(1, round(density * size))
         if size < weights:
             self._places = (xp.arange(size, dtype=np.float64) * GOLDEN % 1 * weights).astype(np.int64)
+            self._places.sort()  # so that what lies together is fetched together
         else:
             self._places = xp.arange(weights)
         self._shift = 0
 
-    def quantile(self, delta: Any, residual: Any, rates: Sequence[float]) -> float:
-        """Return it of |residual + delta| (P,), in units of the rate of each range; infinity if there is a
+    def quantile(self, waiting_at: Callable[[Any], Any], rates: Sequence[float]) -> float:
+        """Return it of |waiting_at(places)|, in units of the rate of each range; infinity if there is a
         NaN.
         """
         xp = self._xp
@@ -145,7 +155,7 @@ class _Sample:
             numbers = xp.searchsorted(self._ends, places, side="right")
             places += self._offsets[numbers]
             scale = xp.asarray(rates)[numbers]
-        waiting = abs(residual[places] + delta[places]) / scale
+        waiting = abs(waiting_at(places)) / scale
         edge = len(waiting) - self._above - 1
         found = float(xp.partition(waiting, edge)[edge]) if edge >= 0 else 0.0
         if not found:  # fewer have changed at all: send what is largest of these

@@ -156,18 +156,23 @@ def residual_pass(
     *,
     threshold: float,
     first: int = 0,
+    negated: bool = False,
 ) -> tuple[int, int | None]:
     """Accumulate, threshold, emit, subtract ([Strom 2015], lines 4 to 7); returns (count, missed).
 
     Every weight i: r = source + delta in float32; r > threshold: emit `first` + i with a plus and subtract
     the threshold; r < -threshold: emit it with a minus and add it; target = r. Arrays of one length,
     `delta` of any of `DELTA_TYPES` (bfloat16 is an array whose dtype has that name), `target` apart from the
-    others. The words come out sorted in words[:count]; what finds no room there stays in the target, and
-    `missed` is the first such i, else None. `threshold` must be exact in float32. ValueError for a sum that
-    is NaN or infinite: `target` and `words` are then undefined, `source` is never written.
+    others. A float32 delta is taken with the other sign if `negated`. The words come out sorted in
+    words[:count]; what finds no room there stays in the target, and `missed` is the first such i, else None.
+    `threshold` must be exact in float32. ValueError for a sum that is NaN or infinite: `target` and `words`
+    are then undefined, `source` is never written.
     """
     if getattr(delta, "dtype", None) == np.float32:
-        return _native.residual_pass(source, delta, target, words, Precision.FLOAT32, threshold, first)
+        kind = Precision.NEGATED if negated else Precision.FLOAT32
+        return _native.residual_pass(source, delta, target, words, kind, threshold, first)
+    if negated:
+        raise TypeError(f"a negated delta must be of float32; it is of {getattr(delta, 'dtype', None)}")
     precision, values = _bits(delta)
     return _native.residual_pass(source, values, target, words, precision, threshold, first)
 

@@ -29,8 +29,10 @@ struct Arguments {
     float threshold;
     std::size_t room;
 
+    bool is_wide() const { return precision == Precision::float32 || precision == Precision::negated; }
+
     Delta delta() const {
-        if (precision == Precision::float32) return {wide.data(), precision};
+        if (is_wide()) return {wide.data(), precision};
         return {narrow.data(), precision};
     }
 };
@@ -58,7 +60,8 @@ void check_against_plain_loop(const Result& result, const Arguments& arguments) 
     std::vector<std::uint32_t> words;
     std::size_t missed = target.size();
     for (std::size_t i = 0; i < target.size(); ++i) {
-        target[i] = arguments.source[i] + arguments.wide[i];
+        const bool negated = arguments.precision == Precision::negated;
+        target[i] = arguments.source[i] + (negated ? -arguments.wide[i] : arguments.wide[i]);
         require(std::isfinite(target[i]), "a sum that is not finite is refused");
         if (!(std::fabs(target[i]) > arguments.threshold)) continue;
         if (words.size() == arguments.room) {
@@ -79,16 +82,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Input input(data, size);
     const Kernels& path = input.path();
     Arguments arguments{};
-    arguments.precision = static_cast<Precision>(input.byte() % 3);
+    arguments.precision = static_cast<Precision>(input.byte() % 4);
     const std::size_t weights = 1 + input.two_bytes() % 300;
     arguments.room = input.two_bytes() % (weights + 1);
     arguments.threshold = std::bit_cast<float>(input.four_bytes());
     arguments.source.resize(weights);
-    arguments.wide.resize(arguments.precision == Precision::float32 ? weights : 0);
+    arguments.wide.resize(arguments.is_wide() ? weights : 0);
     arguments.narrow.resize(weights - arguments.wide.size());
     for (std::size_t i = 0; i < weights; ++i) {
         arguments.source[i] = std::bit_cast<float>(input.four_bytes());
-        if (arguments.precision == Precision::float32)
+        if (arguments.is_wide())
             arguments.wide[i] = std::bit_cast<float>(input.four_bytes());
         else
             arguments.narrow[i] = static_cast<std::uint16_t>(input.two_bytes());
@@ -105,6 +108,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(result.words == expected.words && result.swept.missed == expected.swept.missed,
             "a path sends what the portable one does");
     require(same_bits(result.target, expected.target), "a path keeps what the portable one does");
-    if (arguments.precision == Precision::float32) check_against_plain_loop(result, arguments);
+    if (arguments.is_wide()) check_against_plain_loop(result, arguments);
     return 0;
 }

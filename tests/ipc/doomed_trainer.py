@@ -54,10 +54,10 @@ def announce_waiting(link: Link) -> None:
     link._client.tell = tell_and_announce  # type: ignore[method-assign]
 
 
-def die_in_sweep(source: Any, delta: Any, target: Any, words: Any, *, threshold: float, first: int) -> Any:
+def die_in_sweep(source: Any, delta: Any, target: Any, words: Any, **options: Any) -> Any:
     """Half of the residual pass, then the end."""
     half = delta.size // 2
-    residual_pass(source[:half], delta[:half], target[:half], words, threshold=threshold, first=first)
+    residual_pass(source[:half], delta[:half], target[:half], words, **options)
     die()
 
 
@@ -83,7 +83,7 @@ def prepare(ending: str, counters: Counters) -> None:
     """Have the next send end this process at this place."""
     match ending:
         case "sweep":
-            codec.residual_pass = die_in_sweep  # type: ignore[assignment]
+            codec.residual_pass = die_in_sweep
         case "encode":
             codec.encode = die
         case "write":

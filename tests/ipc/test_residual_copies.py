@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from p2psgd.client.attach import attach
 from p2psgd.client.compute import HostCompute, PassResult, Segment, pass_over
 from p2psgd.client.link import Link
+from p2psgd.client.point import Point
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import Counter, pack_copy, unpack_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -34,10 +35,11 @@ class Elsewhere(HostCompute):
         return half
 
     def pass_over(
-        self, delta: NDArray[Any], chains: Sequence[Segment], meanwhile: Callable[[], None]
+        self, delta: NDArray[Any] | None, chains: Sequence[Segment], meanwhile: Callable[[], None]
     ) -> list[PassResult]:
         target = self.halves[(self._memory.steps + 1) % 2]
-        return pass_over(self.residual, delta, target, chains, words=self._words)
+        assert delta is not None
+        return pass_over(Point([self.residual]), delta, target, chains, words=self._words)
 
     def rest(self) -> None:
         if self.copying:

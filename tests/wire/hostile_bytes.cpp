@@ -134,9 +134,9 @@ void try_arrays() {
     std::vector<float> target(weights);
     std::vector<std::uint16_t> narrow(weights);
     for (std::uint16_t& bits : narrow) bits = static_cast<std::uint16_t>(chance());
-    const Precision precision = static_cast<Precision>(below(3));
-    const void* values =
-        precision == Precision::float32 ? static_cast<const void*>(delta.data()) : narrow.data();
+    const Precision precision = static_cast<Precision>(below(4));
+    const bool wide = precision == Precision::float32 || precision == Precision::negated;
+    const void* values = wide ? static_cast<const void*>(delta.data()) : narrow.data();
     const Outcome outcome = kernels().residual_pass(residual.data(), {values, precision}, target.data(), weights, 1.0f,
                                           below(weights_max - weights + 1), room.data(), room.size(), &swept);
     require(outcome.status == Status::ok || outcome.status == Status::not_finite, "residual_pass");

@@ -89,6 +89,20 @@ def test_the_core_does_what_the_reference_does_bit_for_bit(
     assert actual.residual.tobytes() == expected.residual.tobytes()
 
 
+@pytest.mark.parametrize("weights", [1, 63, 200, STREAMED + 45])
+def test_a_negated_delta_is_one_with_the_other_sign(weights: int) -> None:
+    chance = np.random.default_rng(weights)
+    source, delta = (chance.normal(0, 0.5, weights).astype(np.float32) for _ in range(2))
+    found = []
+    for each, negated in ((-delta, False), (delta, True)):
+        target, words = np.empty(weights, np.float32), np.empty(weights, np.uint32)
+        count, missed = codec.residual_pass(source, each, target, words, threshold=1.0, negated=negated)
+        found.append((words[:count].tobytes(), missed, target.tobytes()))
+    assert found[0] == found[1]
+    with pytest.raises(TypeError, match="a negated delta must be of float32; it is of float16"):
+        codec.residual_pass(source, delta.astype(np.float16), target, words, threshold=1.0, negated=True)
+
+
 @given(passes(), st.integers(0, 2**32 - 1))
 def test_what_is_sent_and_what_stays_add_up_to_what_came(
     case: tuple[Floats, Any, float, int, int], seed: int

@@ -113,7 +113,7 @@ std::pair<std::size_t, std::optional<std::size_t>> sweep_residual(nb::handle sou
                                                                   Precision precision, double threshold,
                                                                   std::size_t first) {
     // float16 and bfloat16 come as their bits
-    return precision == Precision::float32
+    return precision == Precision::float32 || precision == Precision::negated
                ? sweep<float>(source, delta, target, words, precision, threshold, first)
                : sweep<std::uint16_t>(source, delta, target, words, precision, threshold, first);
 }
@@ -305,7 +305,8 @@ NB_MODULE(_native, m) {
     nb::enum_<Precision>(m, "Precision")
         .value("FLOAT32", Precision::float32)
         .value("FLOAT16", Precision::float16)
-        .value("BFLOAT16", Precision::bfloat16);
+        .value("BFLOAT16", Precision::bfloat16)
+        .value("NEGATED", Precision::negated);
     m.attr("WEIGHTS_MAX") = weights_max;
     m.attr("BLOCK_GAPS") = block_gaps;
     m.attr("RICE_MAX") = rice_max;

@@ -9,8 +9,9 @@
 
 namespace p2psgd {
 
-// What a delta's elements are; all of them widen to float32 exactly.
-enum class Precision : int { float32, float16, bfloat16 };
+// What a delta's elements are; all of them widen to float32 exactly. `negated`: float32 with the other sign,
+// which is what a sum less these is.
+enum class Precision : int { float32, float16, bfloat16, negated };
 
 // Values of this precision, aligned to their own size.
 struct Delta {

@@ -35,7 +35,13 @@ struct Bfloat {
     std::uint16_t bits;
 };
 
+struct Negated {
+    float value;
+};
+
 float widen(Float element) noexcept { return element.value; }
+
+float widen(Negated element) noexcept { return -element.value; }
 
 float widen(Bfloat element) noexcept { return std::bit_cast<float>(std::uint32_t{element.bits} << 16); }
 
@@ -117,6 +123,9 @@ __m256 load(const Half* delta) noexcept {
 __m256 load(const Bfloat* delta) noexcept {
     const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(delta));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
+}
+__m256 load(const Negated* delta) noexcept {
+    return _mm256_xor_ps(_mm256_loadu_ps(&delta->value), _mm256_set1_ps(-0.0f));
 }
 
 // Hardware does not prefetch across pages: have the page after next found before the sweep gets there.
@@ -225,6 +234,9 @@ Outcome residual_pass(const float* source, Delta delta, float* target, std::size
             break;
         case Precision::bfloat16:
             end = sweep(source, static_cast<const Bfloat*>(delta.values), target, weights, emission);
+            break;
+        case Precision::negated:
+            end = sweep(source, static_cast<const Negated*>(delta.values), target, weights, emission);
             break;
     }
     *swept = emission.swept;
