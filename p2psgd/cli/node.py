@@ -165,12 +165,31 @@ def node(
         context.obj(options)
         return
     check_finding(source, zeroconf=zeroconf)
+    if part is None:
+        _check_state(options.state, parts)
     begin_log(log_format)  # until here a refusal is for the person who has typed the command, and text
     if parts is not None:
         from p2psgd.node.parts import run_parts
 
         raise typer.Exit(run_parts(options, parts, log_format=log_format.value))
     raise typer.Exit(run_node(options))
+
+
+def _check_state(state: Path, parts: int | None) -> None:
+    """Raise UsageError if a run in that directory was in another number of parts: its checkpoints would seem
+    to be gone.
+    """
+    from p2psgd.ipc.part import part_directories
+    from p2psgd.storage.files import FOLDER
+
+    trained = [each for each in part_directories(state) if (each / FOLDER).exists()]
+    whole = (state / FOLDER).exists()
+    had = len(trained) or None
+    if had == parts or bool(trained) == whole:  # neither, or both of old
+        return
+    words = f"{state} is the state of a node " + ("without parts" if had is None else f"of {had} parts")
+    again = "leave --parts out" if had is None else f"give --parts {had}"
+    raise UsageError(f"{words}: {again} to go on with it, or name another --state for another run")
 
 
 def _check_parts(part: str | None, parts: int | None, *, zeroconf: bool, control: Path | None) -> None:

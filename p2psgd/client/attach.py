@@ -21,7 +21,7 @@ from p2psgd.client.compute import HostCompute, MakeCompute
 from p2psgd.client.link import Link
 from p2psgd.data.shard_list import ShardList
 from p2psgd.ipc.client import ControlClient, NoDaemon
-from p2psgd.ipc.listener import control_path
+from p2psgd.ipc.listener import control_path, refuse_parts
 from p2psgd.ipc.protocol import VERSION, AttachRequest, ProposedRun, close_descriptors, describe_fault
 from p2psgd.ipc.run_proposal import choose_mode, propose
 from p2psgd.ipc.segments import sealed_copy
@@ -188,6 +188,8 @@ def _attach_by(
         except NoDaemon:
             if own is not None:
                 own.check()
+            else:
+                refuse_parts(path)
             if left_s <= 0:
                 raise TrainerError(f"no daemon answers at {path}: {_HOW_TO_HAVE_ONE}") from None
             if not said:

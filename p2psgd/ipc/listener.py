@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from p2psgd.base.aio import is_reserved
-from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
-from p2psgd.ipc.part import part_directory
+from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError, UsageError
+from p2psgd.ipc.part import Part, part_directories, part_directory
 from p2psgd.ipc.protocol import (
     REQUEST_BYTES_MAX,
     Datagram,
@@ -66,12 +66,30 @@ def control_path(control: str | Path | None = None, environment: Mapping[str, st
     return path if names_socket and not path.is_dir() else path / SOCKET_NAME
 
 
-def part_control(control: str | Path | None, index: int) -> str | Path | None:
+def part_control(control: str | Path | None, part: Part) -> str | Path | None:
     """Return the control socket of one part of a model, if `control` or what stands for it is the state
-    directory of all parts; else `control`.
+    directory of all parts; else `control`. TrainerError if that node has other parts.
     """
-    place = part_directory(control_path(control).parent, index)
-    return place / SOCKET_NAME if place.is_dir() else control
+    state = control_path(control).parent
+    place, there = part_directory(state, part.index), part_directories(state)
+    if there and place not in there:
+        raise TrainerError(
+            f"the node in {state} has {', '.join(each.name for each in there)}, and this group has"
+            f" {part.count} ranks: start as many ranks as the node has parts (torchrun --nproc-per-node, and"
+            " p2psgd node --parts)"
+        )
+    return place / SOCKET_NAME if there else control
+
+
+def refuse_parts(path: Path) -> None:
+    """Raise TrainerError if there is no daemon at this socket, as the node there trains a model in parts."""
+    there = part_directories(path.parent)
+    if there and not os.path.lexists(path):
+        raise TrainerError(
+            f"the node in {path.parent} trains a model in {len(there)} parts, and this script attaches a"
+            " whole one: cut it by fully_shard or parallelize_module before p2psgd.torch.attach, or give that"
+            " part=(rank, ranks), as for the stages of a pipeline; a node for a whole model has no --parts"
+        )
 
 
 def _service_alone(environment: Mapping[str, str]) -> bool:

@@ -251,6 +251,7 @@ class NodeControl:
             http=node.http_status(),
             tls=node.tls.status(),
             insecure_plaintext=node.options.insecure_plaintext,
+            is_part=node.options.part is not None,
         )
         return collect_status(node.identity, vitals, None if run is None else run.mesh)
 

@@ -10,6 +10,7 @@ Further lines are counted, and one line reports them. The last of them are writt
 from __future__ import annotations
 
 import re
+import signal
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -28,8 +29,9 @@ OWN_TRAINER: Final = "p2psgd train: "  # how a line of the built-in trainer begi
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-Z\\^-~])")
 _BEHIND_BAR: Final = re.compile(rb"(\r[^\r\n]+)(?=" + OWN.encode() + b")")
 _LAUNCHER: Final = re.compile(r"torch/distributed/elastic/|torch\.distributed\.elastic\.")
-_RANK: Final = re.compile(r"^\[rank\d+\]: ")  # before each line of a traceback of PyTorch's in a group
-_RANK_EXIT: Final = re.compile(r"\s*exitcode\s*: (-?\d+)\s*\(pid: \d+\)")
+_RANK: Final = re.compile(r"^\[rank(\d+)\]: ")  # before each line of a traceback of PyTorch's in a group
+_REPORTED_RANK: Final = re.compile(r"\s*rank\s*: (\d+) \(local_rank: \d+\)")
+_REPORTED_EXIT: Final = re.compile(r"\s*exitcode\s*: (-?\d+)\s*\(pid: \d+\)")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRACEBACKS: Final = (
     "Traceback (most recent call last)",
@@ -151,15 +153,23 @@ def without_launcher(last_lines: Sequence[str], code: int) -> tuple[list[str], i
     """Return what the script of a launcher printed last, and the exit code of the rank that failed, where
     torchrun reports that; else the lines and the code as they are.
 
-    That of a rank which was killed counts most: the others fail since it is gone.
+    That of a rank which was killed counts most: the others fail since it is gone. A rank that torchrun has
+    ended, by SIGTERM, counts least. Of tracebacks those of the rank count, as others end with words on it.
     """
-    reported = [int(found[1]) for line in last_lines if (found := _RANK_EXIT.match(line))]
+    reported: list[tuple[int, int]] = []  # code and rank
+    rank = -1
+    for line in last_lines:
+        if found := _REPORTED_RANK.match(line):
+            rank = int(found[1])
+        elif found := _REPORTED_EXIT.match(line):
+            reported.append((int(found[1]), rank))
     begin = next((place for place, line in enumerate(last_lines) if _LAUNCHER.search(line)), None)
     if code != ExitCode.FAILED or begin is None or not reported:
         return list(last_lines), code
-    # The root cause is the last one; a rank that is ended by torchrun is none of these.
-    lines = [_RANK.sub("", line) for line in last_lines[:begin]]
-    return lines, min(reported) if min(reported) < 0 else reported[-1]
+    failed = [each for each in reported if each[0] != -signal.SIGTERM] or reported
+    code, rank = min(failed) if min(failed)[0] < 0 else failed[-1]  # the root cause is the last one
+    ours = [line for line in last_lines[:begin] if not (of := _RANK.match(line)) or rank in (int(of[1]), -1)]
+    return [_RANK.sub("", line) for line in ours], code
 
 
 def _exception(last_lines: Sequence[str]) -> str:

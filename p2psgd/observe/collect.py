@@ -82,6 +82,7 @@ class Vitals:
     http: HttpStatus | None = None
     tls: TlsStatus | None = None
     insecure_plaintext: bool = False
+    is_part: bool = False  # the daemon is of one part of a model
 
 
 def collect_status(identity: Identity, vitals: Vitals, mesh: Mesh | None) -> NodeStatus:
@@ -386,6 +387,8 @@ def _waits(vitals: Vitals, peers: Sequence[PeerStatus]) -> str:
         begins = f"the trainer is started again in {math.ceil(in_s)} s" if in_s else "the trainer is starting"
         return begins + (f"; {trainer.crash}" if trainer.crash else "")
     if vitals.state is NodeState.WAITING:
+        if vitals.is_part:  # others start these
+            return "no rank of the group has attached yet"
         return f"no trainer is attached; start one with P2PSGD_CONTROL={vitals.control}"
     if vitals.state is NodeState.DRAINING:
         behind = [f"{peer.node} to acknowledge {peer.lag} updates" for peer in lags if peer.lag]

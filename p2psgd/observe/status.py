@@ -564,8 +564,14 @@ def compression_ratio(nodes: Sequence[NodeStatus]) -> float | None:
     Bytes are those to one peer, headers and frames included ([Strom 2015] table 3, there without entropy
     coding). None before the first.
     """
-    weights = sum(node.run.weights * node.trainer.steps for node in nodes if node.run)
+    weights = sum(node.run.weights * _steps_sent(node) for node in nodes if node.run)
     return dense_ratio(weights, sum(node.updates.bytes for node in nodes if node.updates))
+
+
+def _steps_sent(node: NodeStatus) -> int:
+    """Return the mini-batches of the updates that a node counts, which are those since its daemon began."""
+    total = UpdateSums() if node.compression is None else node.compression.total
+    return total.steps if total.updates else node.trainer.steps
 
 
 def dense_ratio(weights: int, sent_bytes: int) -> float | None:

@@ -31,6 +31,7 @@ from p2psgd.wire.rule import RATE_MAX
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
 INITIAL = ("same", "first")
 QUANTUM = 2.0**-20  # as of p2psgd.attach
+OF_THE_RUN = ("mode", "payload", "rule", "rounds", "quantum", "two_nodes")  # options of p2psgd.attach
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 
@@ -139,6 +140,18 @@ def attach(
                     "local_steps and shards do not go together: the other nodes learn with each send which"
                     " samples are taken, so leave one of them out"
                 )
+        if group is not None:
+            own = {
+                "density": density,
+                "tau": tau,
+                "own_residual": own_residual,
+                "run_horizon": run_horizon,
+                "local_steps": local_steps,
+                "outer_rate": outer_rate,
+                "initial": initial,
+            }
+            group.check_same(own | {name: options.get(name) for name in OF_THE_RUN})
+        with _together(group):
             if group is not None:
                 _name_part(group, options)
             arrays = arrays_of(parameters.device)
@@ -238,7 +251,7 @@ def _name_part(group: Group, options: dict[str, Any]) -> None:
     if options.get("full_precision") is not None:
         options["full_precision"] = group.rename(options["full_precision"])
     if not wants_alone(options.get("alone"), options.get("control")):
-        options["control"] = part_control(options.get("control"), group.part.index)
+        options["control"] = part_control(options.get("control"), group.part)
 
 
 def _refuse_for_gradients(mode: Mode, **given: bool | None) -> None:

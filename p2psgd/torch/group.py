@@ -97,6 +97,20 @@ class Group:
         """Return the values that all ranks give, in their order."""
         return _gather(value, self._control)
 
+    def check_same(self, options: Mapping[str, Any]) -> None:
+        """Raise TrainerError on all ranks unless all of them give these options the same values; all have the
+        same names in it.
+        """
+        everywhere = self.gather({name: repr(value) for name, value in options.items()})
+        first = everywhere[0]
+        for rank, given in enumerate(everywhere):
+            for name in first:
+                if given.get(name) != first[name]:
+                    raise TrainerError(
+                        f"rank {rank} of the group gives attach {name}={given.get(name)}, and rank 0"
+                        f" {name}={first[name]}: all ranks of a group give the same"
+                    )
+
     def together(self) -> AbstractContextManager[None]:
         """Raise on all ranks what one of them is refused for inside; see `together`."""
         return together(self._control)

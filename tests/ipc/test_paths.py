@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import listener
-from p2psgd.ipc.listener import control_path, default_state_directory, socket_address
+from p2psgd.ipc.listener import (
+    control_path,
+    default_state_directory,
+    part_control,
+    refuse_parts,
+    socket_address,
+)
+from p2psgd.ipc.part import Part
 
 
 def test_the_state_directory_follows_the_most_particular_setting() -> None:
@@ -32,6 +40,20 @@ def test_control_names_a_state_directory_or_its_socket(tmp_path: Path) -> None:
     directory = tmp_path / "odd.sock"
     directory.mkdir()
     assert control_path(directory, {}) == directory / "control.sock"
+
+
+def test_a_part_finds_its_own_daemon_and_no_whole_model_finds_one_of_parts(tmp_path: Path) -> None:
+    refuse_parts(tmp_path / "control.sock")
+    assert part_control(tmp_path, Part(1, 2)) == tmp_path, "it names one daemon"
+    for name in ("part-0", "part-1"):
+        (tmp_path / name).mkdir()
+    assert part_control(tmp_path, Part(1, 2)) == tmp_path / "part-1" / "control.sock"
+    with pytest.raises(TrainerError, match=r"has part-0, part-1, and this group has 3 ranks: start as many"):
+        part_control(tmp_path, Part(2, 3))
+    with pytest.raises(TrainerError, match=r"a model in 2 parts, and this script attaches a whole one"):
+        refuse_parts(tmp_path / "control.sock")
+    (tmp_path / "control.sock").touch()  # a daemon of a whole model
+    refuse_parts(tmp_path / "control.sock")
 
 
 def test_the_service_of_the_machine_is_asked_where_nobody_names_a_node_or_runs_one(

@@ -213,6 +213,40 @@ def test_a_rank_that_was_killed_counts_more_than_those_that_failed_since_it_was_
     assert without_launcher(both.splitlines(), 1) == ([], -9)
 
 
+FAILURE = """\
+[{place}]:
+  time      : 2026-11-28_10:02:03
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code:<8} (pid: 7)
+"""
+
+
+@pytest.mark.parametrize(
+    ("codes", "code", "reason"),
+    [
+        ({0: -15, 1: 1}, 1, "ValueError: my bug"),
+        ({1: 1, 0: -15}, 1, "ValueError: my bug"),
+        ({0: 1, 1: -9}, -9, ""),
+        ({0: -15}, -15, "RuntimeError: gloo: connection closed by peer"),
+    ],
+)
+def test_of_ranks_the_one_counts_that_failed_first_and_none_that_torchrun_has_ended(
+    codes: dict[int, int], code: int, reason: str
+) -> None:
+    """The others lose their connections to it, and say so last."""
+    printed = ["[rank0]: Traceback (most recent call last):"]
+    printed.append("[rank0]: RuntimeError: gloo: connection closed by peer")
+    if codes.get(1) == 1:
+        printed[:0] = ["[rank1]: Traceback (most recent call last):", "[rank1]: ValueError: my bug"]
+    report = TORCHRUN.split("Root Cause", maxsplit=1)[0] + "Root Cause (first observed failure):\n"
+    report += "".join(
+        FAILURE.format(place=place, rank=rank, code=codes[rank]) for place, rank in enumerate(codes)
+    )
+    lines, found = without_launcher([*printed, *report.splitlines()], 1)
+    assert found == code
+    assert last_words(lines, found) == reason
+
+
 def test_other_output_is_left_as_it_is() -> None:
     lines = ["exitcode : 3 (pid: 7)", "ValueError"]
     assert without_launcher(lines, 1) == (lines, 1)

@@ -24,6 +24,8 @@ def collect(folder: Path, **changes: object) -> NodeStatus:
 def test_before_the_run_is_known_nothing_is_made_up(tmp_path: Path) -> None:
     told = collect(tmp_path, state=NodeState.WAITING)
     assert told.waits == "no trainer is attached; start one with P2PSGD_CONTROL=/run/p2psgd/control.sock"
+    part = collect(tmp_path, state=NodeState.WAITING, is_part=True)
+    assert part.waits == "no rank of the group has attached yet"
     assert told.model_fields_set.isdisjoint({"view", "ready", "counters", "scrub"})
     assert told.model_dump(exclude_unset=True)["run"] is None
 

@@ -56,6 +56,12 @@ def test_the_ratio_compares_float32_gradients_with_bytes_sent_to_one_peer() -> N
     assert figures.bits_per_index == pytest.approx(12)
 
 
+def test_after_a_restart_only_the_steps_count_whose_updates_do() -> None:
+    began_anew = status(compression={"total": {"updates": 90, "steps": 100}})
+    assert began_anew.trainer.steps == 1_000
+    assert began_anew.compression_ratio == pytest.approx(32 * 80_000 * 100 / (8 * 150_000))
+
+
 def test_totals_weigh_the_nodes_by_what_they_sent() -> None:
     updates = {"sent": 10, "applied": 0, "duplicates": 0, "indices_sent": 300_000, "bytes": 300_000}
     nodes = [status(), status("node-1", updates=updates)]

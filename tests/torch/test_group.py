@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +72,16 @@ def test_a_part_that_is_not_this_rank_is_refused() -> None:
     assert refused.value.__suppress_context__, "a node takes the first sentence that it reads"
     with pytest.raises(TrainerError, match=r"part=1 is refused: this is rank 0 of 1"):
         p2psgd_torch.attach(model, optimizer, part=1)
+
+
+def test_ranks_that_give_attach_other_options_are_refused_by_one_sentence() -> None:
+    """Else one sends each step and another every third, or one waits for a round that is none elsewhere."""
+    ours, theirs = {"local_steps": None, "mode": None}, {"local_steps": 3, "mode": None}
+    rank = SimpleNamespace(gather=lambda mine: [mine, {name: repr(value) for name, value in theirs.items()}])
+    group.Group.check_same(rank, theirs)
+    words = r"rank 1 of the group gives attach local_steps=3, and rank 0 local_steps=None: all ranks"
+    with pytest.raises(TrainerError, match=words):
+        group.Group.check_same(rank, ours)
 
 
 def test_a_part_without_a_process_group_is_refused() -> None:

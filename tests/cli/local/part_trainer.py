@@ -28,7 +28,7 @@ def train(rank: int, steps: int) -> None:
     if rank == 0:
         initial["bias"] = np.zeros(COLUMNS, np.float32)
     label = label_of("halves", Part(rank, RANKS), f"cut over {RANKS} ranks")
-    with p2psgd.attach(initial, label=label, control=part_control(None, rank)) as link:
+    with p2psgd.attach(initial, label=label, control=part_control(None, Part(rank, RANKS))) as link:
         while link.steps < steps and not link.stopping:
             link.receive()
             link.send(np.full(link.weights.size, 2.0**-10, np.float32), threshold=2**10 - 1)

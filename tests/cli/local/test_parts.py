@@ -205,6 +205,28 @@ def test_options_that_do_not_go_with_parts_are_refused(options: tuple[str, ...],
     assert words in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("there", "options", "words"),
+    [
+        (("part-0", "part-1"), (), "a node of 2 parts: give --parts 2 to go on with it"),
+        (("part-0", "part-1"), ("--parts", "3"), "a node of 2 parts: give --parts 2 to go on with it"),
+        (("",), ("--parts", "2"), "a node without parts: leave --parts out to go on with it"),
+    ],
+)
+def test_a_state_of_another_number_of_parts_is_refused(
+    tmp_path: Path, there: tuple[str, ...], options: tuple[str, ...], words: str
+) -> None:
+    """Else the node begins anew beside its checkpoints, and these seem to be gone."""
+    state = tmp_path / "state"
+    for each in there:
+        (state / each / "run").mkdir(parents=True)
+    peers = ("--peers", "127.0.0.1:7400", "--listen", "127.0.0.1:7400", "--state", str(state))
+    told = ask("node", *peers, *options)
+    assert told.returncode == ExitCode.USAGE
+    assert words in told.stderr
+    assert sorted(path.name for path in state.iterdir()) == sorted(each or "run" for each in there)
+
+
 def test_daemons_of_parts_get_the_words_of_peers_as_they_were_given(tmp_path: Path) -> None:
     for text in ("file:dns:x", "./dns:x", "exec:echo --key secret"):
         options = NodeOptions(peers=parse_peers(text), listen=Address("127.0.0.1", 7315), state=tmp_path)
