@@ -78,7 +78,8 @@ class LinkOfModel:
 # its steps. What a step has changed in the flat tensor of all parameters is the delta. The link's own
 # weights never move but by what was sent and received. After each step the parameters are set to the point
 # at which this node trains: these weights, which are the same on all nodes, and in asynchronous mode its own
-# residual on top of them, so that what it has not sent yet counts for itself and is not made twice.
+# residual on top of them, so that what it has not sent yet counts for itself and is not made twice. With its
+# own residual, and in the host's memory, they are there already: no delta is formed (client/point.py).
 #
 # Where owners make the changes, the optimiser finds no gradients and changes nothing: these are added up, and
 # sent as they are. The parameters are the replica then, and move by what arrives alone.
