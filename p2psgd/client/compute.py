@@ -413,7 +413,7 @@ class HostCompute:
         """
         memory, words = self._memory, self._words
         if delta is not None:
-            return pass_over(Point([memory.residual]), delta, memory.next_residual, chains, words=words)
+            return pass_over(memory.residual, delta, memory.next_residual, chains, words=words)
         assert self.point is not None
         return pass_over(self.point, self.weights, memory.next_residual, chains, words=words, negated=True)
 
@@ -482,7 +482,7 @@ def coordinates_of(weights: NDArray[np.float32], quantum: float) -> NDArray[np.i
 
 
 def pass_over(
-    source: Point,
+    source: NDArray[np.float32] | Point,
     delta: NDArray[Any],
     target: NDArray[np.float32],
     chains: Sequence[Segment],
@@ -503,7 +503,10 @@ def pass_over(
         used, first_missed = 0, None
         for first, last in chain.ranges:
             before = used
-            for begin, piece in source.pieces(first, last):
+            pieces: Iterable[tuple[int, NDArray[np.float32]]] = (
+                source.pieces(first, last) if isinstance(source, Point) else ((first, source[first:last]),)
+            )
+            for begin, piece in pieces:
                 end = begin + piece.size
                 count, missed = codec.residual_pass(
                     piece,

@@ -61,7 +61,7 @@ def test_a_pass_sends_what_it_is_away_from_the_weights(setting: Setting) -> None
         words = np.empty((2, 400), np.uint32)
         zeros = np.zeros(WEIGHTS, np.float32)
         found = [
-            *pass_over(Point([residual]), zeros, targets[0], [chain], words=words[0]),
+            *pass_over(residual, zeros, targets[0], [chain], words=words[0]),
             *pass_over(setting.point, setting.weights, targets[1], [chain], words=words[1], negated=True),
         ]
         np.testing.assert_array_equal(found[0].words, found[1].words)

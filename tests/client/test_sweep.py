@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.compute import Group, ResidualPass, pass_over, words_max
-from p2psgd.client.point import Point
 from p2psgd.wire import codec
 
 QUANTUM = 2.0**-20
@@ -36,7 +35,7 @@ class Residual:
 
     def run(self, delta: Floats, step: int | Mapping[str, int]) -> dict[int, list[int]]:
         """Sweep and flip; the words by step."""
-        passes = partial(pass_over, Point([self.now]), delta, self.then, words=self.words)
+        passes = partial(pass_over, self.now, delta, self.then, words=self.words)
         swept = self.sweep.run(passes, self.sweep.groups(step))
         self.now, self.then = self.then, self.now
         self.counts = self.sweep.count(swept)

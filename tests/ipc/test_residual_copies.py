@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from p2psgd.client.attach import attach
 from p2psgd.client.compute import HostCompute, PassResult, Segment, pass_over
 from p2psgd.client.link import Link
-from p2psgd.client.point import Point
 from p2psgd.ipc.protocol import AttachAnswer
 from p2psgd.ipc.ring_buffer import Counter, pack_copy, unpack_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
@@ -39,7 +38,7 @@ class Elsewhere(HostCompute):
     ) -> list[PassResult]:
         target = self.halves[(self._memory.steps + 1) % 2]
         assert delta is not None
-        return pass_over(Point([self.residual]), delta, target, chains, words=self._words)
+        return pass_over(self.residual, delta, target, chains, words=self._words)
 
     def rest(self) -> None:
         if self.copying:
