@@ -406,12 +406,15 @@ class Link:
                 f" gradient, and the learning rate as a number above 0 and at most {RATE_MAX:g}"
             )
 
-    def _train_at(self, point: Point) -> bool:
-        """Let a point follow the weights, for `_send_point`; return False where it cannot, on a device."""
-        if not isinstance(self._compute, HostCompute):
-            return False
+    @property
+    def _takes_point(self) -> bool:
+        """Return whether a point can follow the weights: not on a device."""
+        return isinstance(self._compute, HostCompute)
+
+    def _train_at(self, point: Point) -> None:
+        """Let a point follow the weights, for `_send_point`."""
+        assert isinstance(self._compute, HostCompute)
         self._compute.point = point
-        return True
 
     def _send_point(self, threshold: int | Mapping[str, int], *, steps: int) -> int:
         """Send as `send` does what the point is away from the weights."""

@@ -152,7 +152,7 @@ class ModelLink:
         kept.script_steps = lambda: self.steps
         self._restore(kept, keep)
         in_place = own_residual and outer_rate is None and not link.mode.rule.gradients
-        in_place = in_place and parameters.fit_in_place
+        in_place = in_place and link._takes_point and parameters.fit_in_place
         flat, change = parameters.lay_out(in_place=in_place)
         self._masters, self._shards = parameters.masters, parameters.shards
         self._flat = arrays.view(flat)
