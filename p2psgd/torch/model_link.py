@@ -638,18 +638,10 @@ class ModelLink:
 
     def _send_changes(self) -> None:
         """Send what the parameters have changed by since they were set to the point of training."""
-        if self._point is not None:
-            self._send_point(self._point)
-            return
         self._shards.gather()
         with self._arrays.ordered():
-            if self._gradients is None:
-                before, after = self._link.weights, self._flat
-                if self._outer_rate is not None:  # a gradient points where the loss grows
-                    before, after = after, before
-                self._arrays.xp.subtract(after, before, out=self._delta)
-            if self._own_residual:
-                self._delta -= self._link.residual
+            if self._point is None:
+                self._form_delta()
             try:
                 self._send()
             except TrainerError as error:
@@ -662,22 +654,15 @@ class ModelLink:
                 if self._gradients is not None:
                     self._gradients.clear()
 
-    def _send_point(self, point: Point) -> None:
-        """Send what the point of training is away from the replica, which includes the last changes."""
-        link, steps = self._link, self._steps
-        self._follow_shards(point)
-        threshold = steps.choose(point.waiting(link.weights), self._parameters.rates)
-        try:
-            link._send_point(threshold, steps=self._policy.unsent)
-        except TrainerError as error:
-            try:
-                self._blame_parameter(error)
-            finally:
-                self._undo()
-        finally:
-            self._policy.note_send()
-        steps.sent()
-        self._whole = True
+    def _form_delta(self) -> None:
+        """Set the delta to the last changes of all parameters; the sum of gradients is there already."""
+        if self._gradients is None:
+            before, after = self._link.weights, self._flat
+            if self._outer_rate is not None:  # a gradient points where the loss grows
+                before, after = after, before
+            self._arrays.xp.subtract(after, before, out=self._delta)
+        if self._own_residual:
+            self._delta -= self._link.residual
 
     def _follow_shards(self, point: Point) -> None:
         """Go on where PyTorch has put the shards."""
@@ -706,6 +691,13 @@ class ModelLink:
 
     def _send(self) -> None:
         link, steps = self._link, self._steps
+        if self._point is not None:
+            self._follow_shards(self._point)
+            waiting = self._point.waiting(link.weights)
+            link._send_point(steps.choose(waiting, self._parameters.rates), steps=self._policy.unsent)
+            steps.sent()
+            self._whole = True  # what was a change is in the residual now
+            return
         if link.mode.dense:
             link.send(self._delta, steps=self._policy.unsent)
             return
