@@ -114,6 +114,8 @@ def main() -> None:
     if asked.train is not None:
         train(asked.train, asked.weights, asked.steps, asked.pace, asked.notes)
         return
+    if asked.steps <= WARM:
+        parser.error(f"--steps must be more than {WARM}: the first {WARM} are not counted")
     for way in WAYS:
         ranks = measure(way, ranks=2, weights=asked.weights, steps=asked.steps, pace_s=asked.pace)
         # The first steps make the optimizer's state, and the first sends fault memory in.
