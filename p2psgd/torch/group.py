@@ -77,6 +77,7 @@ class Group:
         self.stopping = False
         self._shared, self._control = shared, control
         self._flag = torch.zeros(1, dtype=torch.int64)
+        self._asked: Any = None  # what is left of `ask_to_end`
 
     @property
     def own(self) -> dict[str, Any]:
@@ -127,16 +128,25 @@ class Group:
         for each in self._shared:
             each.share()
 
-    def end_step(self, stopping: bool) -> None:
-        """Agree whether the script is to end, and share what is shared: all ranks call it after a step.
-
-        A rank may have waited for nodes in its part's ring, and the others wait for it in the first of these,
-        which has the time that this may take.
+    def ask_to_end(self, stopping: bool) -> None:
+        """Begin to agree whether the script is to end, which `end_step` completes: all ranks call both for
+        each step, and work of their own may lie between.
         """
+        self._agree_to_end()  # after a step that an error has interrupted
         self._flag[0] = int(stopping)
-        torch.distributed.all_reduce(self._flag, torch.distributed.ReduceOp.MAX, group=self._control)
-        self.stopping = bool(self._flag[0])
+        reduce = torch.distributed.all_reduce
+        self._asked = reduce(self._flag, torch.distributed.ReduceOp.MAX, group=self._control, async_op=True)
+
+    def end_step(self) -> None:
+        """Take in what was asked, and share what is shared."""
+        self._agree_to_end()
         self.share()
+
+    def _agree_to_end(self) -> None:
+        if self._asked is not None:
+            asked, self._asked = self._asked, None
+            asked.wait()
+            self.stopping = bool(self._flag[0])
 
     # -- after attaching
 

@@ -393,9 +393,10 @@ class ModelLink:
         if any(self._stepped.values()):  # an optimizer has made the step, and a scaler has skipped another
             self._end_step_of_all()
             return
-        self._skip_step()
-        if self._group is not None and not (self._link.mode.dense and not self._policy.adds_up):
-            self._group.end_step(self._link.stopping)
+        if self._link.mode.dense and not self._policy.adds_up:
+            self._skip_step()  # which ends as a step of the optimizers
+        else:
+            self._end_in_group(self._skip_step)
 
     def _skip_step(self) -> None:
         if self._policy.adds_up:
@@ -611,14 +612,27 @@ class ModelLink:
     def _end_step_of_all(self) -> None:
         """End the step that the optimizers have made together; if a scaler has left it out, only receive."""
         changed, self._stepped = any(self._stepped.values()), {}
-        if changed:
-            self._end_step()
-        else:
-            self._whole = self._policy.adds_up
-            if not self._link.mode.rounds:  # in a ring the script calls skip() after a step that was left out
-                self._receive()
-        if self._group is not None:
-            self._group.end_step(self._link.stopping)
+        self._end_in_group(self._end_step if changed else self._leave_step_out)
+
+    def _end_in_group(self, work: Callable[[], None]) -> None:
+        """Do this rank's work at the end of a step, and agree with the other ranks whether that was the last.
+
+        In rounds a rank may wait long for nodes in its part's ring, and the others wait for it in this
+        agreement, which has the time. Else they agree while they work.
+        """
+        group, rounds = self._group, self._link.mode.rounds
+        if group is not None and not rounds:
+            group.ask_to_end(self._link.stopping)
+        work()
+        if group is not None:
+            if rounds:
+                group.ask_to_end(self._link.stopping)
+            group.end_step()
+
+    def _leave_step_out(self) -> None:
+        self._whole = self._policy.adds_up
+        if not self._link.mode.rounds:  # in a ring the script calls skip() after a step that was left out
+            self._receive()
 
     def _share(self) -> None:
         """Give all ranks of the group what several of them hold whole."""

@@ -25,7 +25,10 @@ from tests.chaos.harness import Harness, Options
 from tests.chaos.nodes import Node
 from tests.lan import Lan
 
-MODES: Final = ("async", "owners", "owners-rounds", "owners-adagrad", "owners-rounds-nesterov")
+MODES: Final = (
+    *("async", "owners", "owners-rounds", "owners-adagrad", "owners-rounds-nesterov"),
+    "closure",
+)
 NODES: Final = (2, 16)  # least and most
 TOOLS: Final = ("ip", "tc", "mount", "setpriv")
 

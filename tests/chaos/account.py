@@ -154,7 +154,7 @@ def _quiet_point(point: QuietPoint) -> dict[str, Any]:
         "at_s": round(point.at_s, 1),
         "took_s": round(point.took_s, 2),
         "origins": len(point.frontier),
-        "updates": sum(point.frontier.values()),
+        "updates": sum(point.frontier.values()) if point.evaluation is None else point.evaluation,
         "digest": point.digest,
         "test_accuracy": point.test_accuracy,
         "equal": not point.findings,

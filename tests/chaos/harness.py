@@ -119,8 +119,8 @@ class Harness:
                 return
 
     def _be_quiet(self) -> None:
-        self._pause.touch()
-        point = find_equal(self._nodes, began=self._began, turn=self._turn)
+        evaluation = self._begin_pause()
+        point = find_equal(self._nodes, began=self._began, turn=self._turn, evaluation=evaluation)
         self._quiet_points.append(point)
         for finding in point.findings:
             self._find(finding)
@@ -136,11 +136,23 @@ class Harness:
                     self._find(f"{node.name} {finding}")
         if not point.findings:
             accuracy = "" if point.test_accuracy is None else f"{100 * point.test_accuracy:.1f} % right, "
-            self._say(
-                f"equal after {point.took_s:.1f} s: {sum(point.frontier.values())} updates of "
-                f"{len(point.frontier)} lives, {accuracy}digest {point.digest}"
-            )
+            what = f"{sum(point.frontier.values())} updates of {len(point.frontier)} lives"
+            if point.evaluation is not None:
+                what = f"{point.evaluation} evaluations"
+            self._say(f"equal after {point.took_s:.1f} s: {what}, {accuracy}digest {point.digest}")
         self._pause.unlink()
+
+    def _begin_pause(self) -> int | None:
+        """Have trainers make no mini-batch more; in mode `closure`, no evaluation but those that one of them
+        has made or may have begun, up to this one.
+        """
+        last = None
+        if self._options.mode == "closure":
+            last = 1 + max(node.evaluated().last for node in self._nodes)
+        whole = self._pause.with_suffix(".new")
+        whole.write_text("" if last is None else f"{last}")
+        whole.replace(self._pause)
+        return last
 
     def _count(self, counted: NDArray[np.float64], *, under_way: float) -> None:
         """Compare what counts in the replica with what the trainers have noted."""
@@ -155,7 +167,7 @@ class Harness:
         """End all daemons cleanly, after the last quiet point; where none was to lose anything, one after the
         other, and the last one has all that there is.
         """
-        self._pause.touch()
+        self._begin_pause()
         if self._options.spare and self._options.mode in counts.UNDER_WAY_MAX and not self._findings:
             for node in self._nodes[:0:-1]:
                 self._stop_all([node])

@@ -22,9 +22,10 @@ from p2psgd.base.errors import P2psgdError
 from p2psgd.cli.local.cluster import MARK, kill_marked, mark_of
 from p2psgd.cli.local.verify import NodeReplica
 from tests.certificates import Certificates
-from tests.chaos import counts
+from tests.chaos import counts, evaluations
 from tests.chaos.counts import Stretch
 from tests.chaos.disks import Disk
+from tests.chaos.evaluations import Evaluated
 from tests.chaos.events import Event, read
 from tests.chaos.memory import flip
 from tests.daemons import Daemon
@@ -107,6 +108,8 @@ class Node:
         self._mark = mark_of(run, self.name)
         # Should this process be killed, the daemons end by themselves, and their trainers with them.
         self._within = ["setpriv", "--pdeathsig", "TERM", *within]
+        closure = mode == "closure"
+        script = "tests.chaos.closure_trainer" if closure else "tests.chaos.trainer"
         self._options = (
             *(
                 "--peers",
@@ -118,7 +121,7 @@ class Node:
             ),
             *certificates.options(self.name),
             *([] if number == 0 else SMALL_LOG),
-            *("--trainer", f"{sys.executable} -m tests.chaos.trainer {self.notes} {mode}"),
+            *("--trainer", f"{sys.executable} -m {script} {self.notes} {'' if closure else mode}".rstrip()),
         )
 
     @property
@@ -275,6 +278,10 @@ class Node:
     def stretches(self) -> dict[int, Stretch]:
         """What its trainers have noted that their mini-batches count to."""
         return counts.read(self._noted())
+
+    def evaluated(self) -> Evaluated:
+        """What its trainers have noted of their evaluations."""
+        return evaluations.read(self._noted())
 
     def _noted(self) -> list[str]:
         return self.notes.read_text().splitlines() if self.notes.exists() else []

@@ -15,7 +15,8 @@ from p2psgd.cli.local.verify import Convergence, Frontier, Origin, frontier_of, 
 from p2psgd.observe.status import read_status
 from p2psgd.recipes.gradients import evaluate
 from p2psgd.wire.mode import parse_mode
-from tests.chaos import counts
+from tests.chaos import counts, evaluations
+from tests.chaos.evaluations import Evaluated
 from tests.chaos.nodes import Node
 from tests.chaos.trainer import RECIPE
 
@@ -26,7 +27,8 @@ LOOK_EVERY_S: Final = 0.25
 @dataclass(frozen=True, slots=True)
 class QuietPoint:
     """What was found: `took_s` from the healing to equal frontiers; `findings` is empty if all is well;
-    `counted` what the stretches of each node come to in the replica, in mini-batches (counts.py).
+    `counted` what the stretches of each node come to in the replica, in mini-batches (counts.py). In mode
+    `closure` `digest` is that of the last `evaluation` that all trainers have made.
     """
 
     at_s: float
@@ -36,12 +38,16 @@ class QuietPoint:
     digest: str | None
     test_accuracy: float | None
     counted: NDArray[np.float64] | None = None
+    evaluation: int | None = None
 
 
-def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None]) -> QuietPoint:
+def find_equal(
+    nodes: Sequence[Node], *, began: float, turn: Callable[[], None], evaluation: int | None = None
+) -> QuietPoint:
     """Wait until all nodes answer and have applied the same, and compare their replicas byte by byte.
 
     `began`: when the run did, on the monotonic clock; `turn` is called all the while, to keep the daemons up.
+    `evaluation`: in mode `closure`, to which all trainers are to come, with the same results.
     """
     since = time.monotonic()
     for node in nodes:
@@ -57,7 +63,8 @@ def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None])
             if status and status.get("run") and status.get("ready", True) and name not in flipped
         }
         now = time.monotonic()
-        if len(frontiers) == len(nodes):
+        late = [] if evaluation is None else evaluations.behind(_evaluated(nodes), evaluation)
+        if len(frontiers) == len(nodes) and not late:
             convergence.look(frontiers, now)
         if convergence.reached:
             for node in nodes:
@@ -69,12 +76,16 @@ def find_equal(nodes: Sequence[Node], *, began: float, turn: Callable[[], None])
                 return point  # else an owner has published meanwhile what it still had
         if now - since > CONVERGED_WITHIN_S:
             silent = [f"{name} is not ready" for name in sorted(statuses.keys() - frontiers.keys())]
-            lacking = who_lacks_what(frontiers) + silent
+            lacking = who_lacks_what(frontiers) + silent + late
             for node in nodes:
                 node.keep_status()
             words = f"not equal within {CONVERGED_WITHIN_S:.0f} s: {'; '.join(lacking) or 'still moving'}"
             return QuietPoint(now - began, now - since, (words,), {}, None, None)
         time.sleep(LOOK_EVERY_S)
+
+
+def _evaluated(nodes: Sequence[Node]) -> dict[str, Evaluated]:
+    return {node.name: node.evaluated() for node in nodes}
 
 
 def _frontier(status: Mapping[str, Any]) -> Frontier:
@@ -95,6 +106,12 @@ def _compare(
     except (P2psgdError, KeyError) as error:
         return QuietPoint(at_s, took_s, (f"a replica could not be had: {error}",), applied, None, None)
     proof = prove(replicas, key)
+    if parse_mode(replicas[0].mode).closure:
+        by_node = _evaluated(nodes)
+        findings = [*proof.findings, *evaluations.differing(by_node)]
+        last = min(evaluated.last for evaluated in by_node.values())
+        digest = None if findings else "".join(by_node[nodes[0].name].digests[last])
+        return QuietPoint(at_s, took_s, tuple(findings), applied, digest, None, evaluation=last)
     weights = replicas[0].weights
     _, accuracy = evaluate(RECIPE, weights[counts.is_net(len(weights))])
     counted = counts.counted(replicas[0].coordinates)
