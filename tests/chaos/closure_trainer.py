@@ -58,9 +58,10 @@ def train(notes: Path) -> None:
     """Train until somebody wants the end."""
     loss, number = Loss(), 0
     point = np.zeros(loss.shape.weights)
+    first = np.linspace(-1.0, 1.0, point.size, dtype=np.float32)  # whose bits memory.py finds, to flip one
     with (
         notes.open("a", buffering=1) as lines,
-        p2psgd.attach(point.astype(np.float32), label="chaos", mode="closure") as link,
+        p2psgd.attach(first, label="chaos", mode="closure") as link,
         Interruption() as interruption,
     ):
 
