@@ -3,7 +3,8 @@ without, beside the ideal; and what an evaluation of a large model sends.
 
 Members compute by sleeping, so their speeds are as they should be however busy the machine is. Ideal: the
 work of all portions divided by the speeds of all members together. Bytes are those of a node's status over
-its links, both ways, beside 2 (N - 1) / N times 8 bytes a weight each way.
+its links, both ways, beside 2 (N - 1) / N times 8 bytes a weight each way. The time of an evaluation whose
+gradient costs nothing is beside gloo's sum of as many float64, by as many processes on the same machine.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import Figure, checksum
+from benchmarks.ring.contenders import has_gloo, plain
+from benchmarks.ring.hosts import loopback
 from p2psgd.core.closure.portions import Dealer
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
@@ -85,6 +88,13 @@ def evaluate(
     return [json.loads(place.read_text()) for place in places], statuses
 
 
+def time_gloo(nodes: int, count: int) -> float:
+    """Return the seconds in which gloo sums float64 (count,) of as many processes: the median of five."""
+    with loopback(nodes) as hosts, plain("gloo", hosts, count) as gloo:
+        gloo.round("float64")
+        return statistics.median(gloo.round("float64")[0] for _ in range(5))
+
+
 def run(*, large: bool) -> list[Figure]:
     """Large: portions of 0.2 s; 14.6 M weights."""
     portions, fast_s, evaluations = (64, 0.2, 7) if large else (12, 0.02, 3)
@@ -112,14 +122,20 @@ def run(*, large: bool) -> list[Figure]:
             )
         weights, nodes = (14_600_000, 2) if large else (100_000, 2)
         _, few = evaluate(folder / "few", [0.0] * nodes, weights=weights, portions=4, evaluations=2)
-        _, more = evaluate(folder / "more", [0.0] * nodes, weights=weights, portions=4, evaluations=6)
+        found, more = evaluate(folder / "more", [0.0] * nodes, weights=weights, portions=4, evaluations=6)
         sent = [
             (late["bytes"]["sent"] - soon["bytes"]["sent"]) / 4 for soon, late in zip(few, more, strict=True)
         ]
         limit = 2 * (nodes - 1) / nodes * 8 * weights
         note = f"of a member of {nodes}, {weights} weights; limit {limit / 1e6:.3g} MB"
+        took_s = statistics.median(later - sooner for sooner, later in pairwise(found[0][0][1:]))
     assert len(results) == 1
     figures.append(Figure("sent for an evaluation", statistics.mean(sent) / limit, "x the limit", note))
+    figures.append(Figure("an evaluation", took_s, "s", f"{nodes} members, {weights} weights, 4 portions"))
+    if has_gloo():
+        gloo_s = time_gloo(nodes, weights)
+        note = f"as many numbers, {gloo_s / took_s:.2f} of an evaluation's time"
+        figures.append(Figure("gloo's sum of float64", gloo_s, "s", note))
     bits = checksum(bytes.fromhex(results.pop()))
     note = f"target 1.15, of {ideal_s:.2f} s, {bits}"
     return [Figure(figures[0].name, figures[0].value, figures[0].unit, note), *figures[1:]]

@@ -1,6 +1,7 @@
 """A process of PyTorch's gloo: `python -m benchmarks.ring.gloo PLACE COUNT INTERFACE ADDRESS...`.
 
-The addresses, each with a port, are those of all places; at the first of them all meet.
+The addresses, each with a port, are those of all places; at the first of them all meet. A round sums float32,
+or with the word `float64` as many of these.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ def main() -> None:
         "gloo", init_method=f"tcp://{addresses[0]}", rank=place, world_size=len(addresses)
     )
     share = share_of(place, count)
-    tensor = torch.from_numpy(share.copy())
-    sums: Numbers = tensor.numpy()
+    tensors = {kind: torch.from_numpy(share.astype(kind)) for kind in ("float32", "float64")}
 
     def allreduce(words: list[str]) -> Numbers:
+        tensor = tensors[words[0] if words else "float32"]
         distributed.all_reduce(tensor)
+        sums: Numbers = tensor.numpy()
         return sums
 
     def prepare() -> None:
-        sums[:] = share
+        for tensor in tensors.values():
+            tensor.numpy()[:] = share
 
     serve(allreduce, prepare=prepare)
 
