@@ -355,7 +355,7 @@ class HostCompute:
         self._batch_words = np.empty(batch_words_max(codec.indices_max(answer.coordinates)), np.uint32)
         room = words_max(layout.send_indices_max(answer.coordinates), answer.tensors)
         self._words = np.empty(room, np.uint32)
-        self.point: Point | None = None  # of a trainer that keeps one: it moves as the weights do
+        self.point: Point | None = None  # of a trainer that keeps one: it moves with received updates
 
     @property
     def residual(self) -> NDArray[np.float32]:
@@ -369,17 +369,10 @@ class HostCompute:
     def copy_from(self, replica: int) -> None:
         """Take the weights from the daemon's copy of its replica."""
         coordinates = map_segment(replica, np.int32, self._replica.size, Access.SEALED)
-
-        def fetch() -> None:
-            if self._dense:
-                self._replica[:] = coordinates.view(np.float32)
-            else:
-                np.multiply(coordinates, self._quantum, out=self._replica, casting="same_kind")
-
-        if self.point is None:
-            fetch()
+        if self._dense:
+            self._replica[:] = coordinates.view(np.float32)
         else:
-            self.point.replace(self.weights, fetch)
+            np.multiply(coordinates, self._quantum, out=self._replica, casting="same_kind")
 
     def digest(self, key: int) -> int:
         """Return the digest of the weights' coordinates; about 5 ns each."""

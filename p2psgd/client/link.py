@@ -146,6 +146,7 @@ class Link:
         self._begun = answer.steps
         self._takes_rate = self.mode.rule.gradients
         self._rate = 0.0  # of the last gradient
+        self._point: Point | None = None
         self._announced = 0  # steps that peers hear of by an update of this trainer
         self._residual_pass = ResidualPass(
             answer.tensors,
@@ -304,14 +305,21 @@ class Link:
                 value, gradient = link.evaluate(loss_and_gradient, np.zeros(10), rows)
             ```
         """
+        result = self._evaluate(function, point, data, portions=portions)
+        if math.isfinite(result[0]):
+            self._client.tell(ReportRequest(loss=result[0]))
+        return result
+
+    def _evaluate(
+        self, function: LossAndGradient, point: Any, data: Any, *, portions: int | None = None
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Evaluate what need not be a loss, and so is not reported as one."""
         self._check_open()
         self._client.check_daemon()
         if self._evaluations is None:
             raise TrainerError("evaluate is for a run in mode 'closure': attach(..., mode='closure')")
         result = self._evaluations.run(function, point, data, portions, stopping=lambda: self.stopping)
         self._memory.publish([], None, steps=1)
-        if math.isfinite(result[0]):
-            self._client.tell(ReportRequest(loss=result[0]))
         return result
 
     def receive(self) -> int:
@@ -414,7 +422,7 @@ class Link:
     def _train_at(self, point: Point) -> None:
         """Let a point follow the weights, for `_send_point`."""
         assert isinstance(self._compute, HostCompute)
-        self._compute.point = point
+        self._point = self._compute.point = point
 
     def _send_point(self, threshold: int | Mapping[str, int], *, steps: int) -> int:
         """Send as `send` does what the point is away from the weights."""
@@ -429,7 +437,10 @@ class Link:
         """
         if self._announced >= self.steps or (self.mode.rule.gradients and not self._rate):
             return
-        largest = float(abs(self.residual).max()) / self.quantum
+        if self._point is None:
+            largest = float(abs(self.residual).max()) / self.quantum
+        else:
+            largest = self._point.largest(self.weights) / self.quantum
         if largest > 1.0:  # else there is nothing that could be sent
             self._send(zeros, min(math.ceil(largest) - 1, codec.MAGNITUDE_MAX), 0, self._rate)
 
@@ -957,8 +968,11 @@ class Link:
     def _reload(self, *, differed_by: int | None = None) -> None:
         """Fetch the weights from the replica, after an inbox overflow or an interrupted send or receive, or
         since their digest under the key `differed_by` was wrong.
+
+        A point goes along. Where the weights were not exact, its distance to them says nothing, and it is set
+        anew: what the script has changed since the last send is lost.
         """
-        self._exact = False
+        exact, self._exact = self._exact and differed_by is None, False
         self._memory.settle()
         try:
             request = ReloadRequest(differed=differed_by is not None)
@@ -969,17 +983,28 @@ class Link:
             answer = check_answer(ReloadAnswer, fields)
             if len(descriptors) != 1:
                 raise TrainerError(f"the daemon handed over {len(descriptors)} descriptors instead of 1")
-            self._compute.copy_from(descriptors[0])
+            fetch = partial(self._compute.copy_from, descriptors[0])
+            if self._point is not None and exact:
+                self._point.replace(self.weights, fetch)
+            else:
+                fetch()
             if differed_by is not None:
                 check_copy(self._compute, descriptors[0], self._coordinates, differed_by)
         finally:
             close_descriptors(descriptors)
+        if self._point is not None and not exact:
+            self._point.set_to(self.weights, self.residual)
         self._memory.skip_inbox(answer.inbox)
         for node, steps in answer.peer_steps:
             self._note_peer(node, steps)
         if self._dense is not None:
             self._dense.settle()
         self._exact = True
+
+    def _make_exact(self) -> None:
+        """Fetch the weights anew if a send or a receive was interrupted."""
+        if not self._exact:
+            self._reload()
 
     def _compare(self) -> int:
         """Bring the weights to where the daemon knows their digest, and reload them if theirs is another;

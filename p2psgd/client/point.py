@@ -5,8 +5,9 @@ A link that knows the point needs no delta. What a step has changed is in the po
 is point - weights, in one pass. A send moves a part of it from the residual to the weights, and leaves the
 point where it is; a received update moves both. So no array of all weights is added up beside that pass.
 
-The point is float32 and rounds where the weights are exact. What it is off by is in the residual of the next
-pass, and so is never lost.
+The point is float32 and rounds where the weights are exact. While it stays where it is, what it is off by is
+in the residual of the next pass, and so is not lost. Where it is set anew, the residual below half a unit in
+its last place is.
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ class Point:
             return found - weights[places]
 
         return at
+
+    def largest(self, weights: Floats) -> float:
+        """Return the largest magnitude in the residual of the next pass."""
+        pieces = self.pieces(0, self.size, most=PIECE_NUMBERS)
+        return max(float(np.abs(piece - weights[begin : begin + piece.size]).max()) for begin, piece in pieces)
 
     def is_finite(self, begin: int, end: int) -> bool:
         """Return whether no number in a range is NaN or infinite."""

@@ -77,7 +77,7 @@ class SharedState:
 
         Raises what `Link.evaluate` does.
         """
-        iterations, sizes = self._link.evaluate(self._offer, self._start, 1, portions=1)
+        iterations, sizes = self._link._evaluate(self._offer, self._start, 1, portions=1)
         if not iterations:
             return None
         rows = [self._fetch_row(row, int(iterations)) for row in range(int(sizes[0]))]
@@ -101,5 +101,5 @@ class SharedState:
                     raise TrainerError(f"this node does not hold the state after iteration {iterations}")
                 return 0.0, halves(self._rows[row])[half]
 
-            found.append(self._link.evaluate(give, self._start, 1, portions=1)[1])
+            found.append(self._link._evaluate(give, self._start, 1, portions=1)[1])
         return join_halves(*found)

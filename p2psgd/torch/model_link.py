@@ -418,6 +418,7 @@ class ModelLink:
             return
         if self._link.mode.rounds:
             self._link.skip()
+        self._stepped = {}
         self._follow()
 
     def wait_for_peers(
@@ -448,13 +449,16 @@ class ModelLink:
             self._undo()
         if not link.mode.rounds:
             if self._policy.unsent:
+                self._whole = False  # until it is sent, should that be interrupted
                 self._send_changes()
+            self._whole = False
             if self._point is not None:
                 link._announce(None)
             else:
                 with self._arrays.ordered():
                     self._delta[...] = 0
                     link._announce(self._delta)
+            self._whole = self._point is not None
         self._follow()
         wanted = self.steps if steps is None else steps
         self._waited_at = self.steps  # once is enough
@@ -794,6 +798,8 @@ class ModelLink:
             self._policy.unsent = 0
             if self._gradients is not None:
                 self._gradients.clear()
+        with contextlib.suppress(DaemonLost):  # which the next call raises
+            self._link._make_exact()  # after an interrupted send they lack what was sent
         self._set_parameters()
 
     def _set_parameters(self) -> None:

@@ -44,10 +44,15 @@ def test_rows_are_what_the_state_was(size: int, iterations: int) -> None:
     assert is_same(unpack_rows(rows), state)
 
 
-def test_evaluations_hand_a_state_out() -> None:
+def test_evaluations_hand_a_state_out_and_report_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_after(4, 7)
+    reported: list[Any] = []
     with p2psgd.attach(np.zeros(7, np.float32), mode="closure", alone=True) as link:
+        monkeypatch.setattr(link._client, "tell", reported.append)
         found = SharedState(link, state, np.zeros(7)).fetch()
+        assert not reported
+        link.evaluate(lambda x, part: (1.0, x), np.zeros(7), 3)
+        assert [report.loss for report in reported] == [3.0]
     assert found is not None
     assert is_same(found, state)
 

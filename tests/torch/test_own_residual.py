@@ -75,6 +75,54 @@ def test_weights_that_are_fetched_anew_keep_what_was_not_sent(daemon: Daemon, *,
         np.testing.assert_allclose(flat(model), daemon.weights() + residual, rtol=0, atol=1e-6)
 
 
+def test_a_wrong_copy_that_is_mended_leaves_the_parameters_as_they_were(daemon: Daemon) -> None:
+    model = make_model()
+    optimizer = adam(model)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path, density=0.1) as link:
+        take_gradient(model, 0)
+        optimizer.step()
+        daemon.take_all()
+        before = flat(model).clone()
+        link._link._compute._replica[3] += 0.5  # as of a flipped bit
+        link._link._keeping.given = True  # then the digest is asked for
+        link._follow()
+        np.testing.assert_array_equal(link.link.weights, daemon.weights())
+        torch.testing.assert_close(flat(model), before, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("goes_on_by", ["step", "wait_for_peers"])
+def test_a_change_whose_send_was_interrupted_counts_once(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, goes_on_by: str
+) -> None:
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with p2psgd_torch.attach(
+        model, optimizer, control=daemon.path, local_steps=2, density=0.1, run_horizon=False
+    ) as link:
+        take_gradient(model, 0)
+        optimizer.step()
+        wanted = flat(model).clone()
+
+        def interrupt(sent: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(link._link._compute, "apply_sent", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                link.wait_for_peers(wait_s=0.1)
+        daemon.take_all()
+        if goes_on_by == "wait_for_peers":
+            link.wait_for_peers(wait_s=0.1)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-9
+        for number in range(200):
+            take_gradient(model, number)
+            optimizer.step()
+            daemon.take_all()
+        torch.testing.assert_close(flat(model), wanted, rtol=0, atol=1e-5)
+        torch.testing.assert_close(torch.tensor(daemon.weights()), wanted, rtol=0, atol=1e-2)
+
+
 def test_local_steps_stay_in_the_parameters_while_peers_move_them(daemon: Daemon) -> None:
     model = make_model()
     optimizer = momentum(model)

@@ -72,6 +72,30 @@ def test_it_sends_what_is_left_and_follows_its_peers_until_each_has_made_as_many
     np.testing.assert_array_equal(flat(model), daemon.weights())
 
 
+def test_a_last_step_is_announced_where_the_parameters_round_what_the_residual_holds(daemon: Daemon) -> None:
+    """A weight that a peer has moved over a power of two is rounded by half a quantum in the parameters."""
+    quantum = 2.0**-20
+    model = make_model()
+    with torch.no_grad():
+        model.scale.fill_(8 - 4 * quantum)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with p2psgd_torch.attach(
+        model, optimizer, control=daemon.path, tau=5 * quantum, local_steps=1, run_horizon=False
+    ) as link:
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        model.scale.grad.fill_(-3.5 * quantum)
+        optimizer.step()
+        daemon.take_all()
+        assert link.link.residual[0] == 3.5 * quantum
+        daemon.peer_update(make_update(SCALE, WEIGHTS, magnitude=9))
+        link.link.receive()
+        assert float(model.scale.detach()) - link.link.weights[0] == 3 * quantum
+        link.wait_for_peers(wait_s=0.1)
+        daemon.take_all()
+        assert link._link._announced == link.link.steps == 1
+
+
 def test_without_an_update_for_long_enough_the_others_have_ended(daemon: Daemon) -> None:
     model = make_model()
     optimizer = sgd(model)
