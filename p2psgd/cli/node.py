@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -179,13 +180,12 @@ def _check_state(state: Path, parts: int | None) -> None:
     """Raise UsageError if a run in that directory was in another number of parts: its checkpoints would seem
     to be gone.
     """
-    from p2psgd.ipc.part import part_directories
+    from p2psgd.ipc.part import count_parts, part_directories
     from p2psgd.storage.files import FOLDER
 
-    trained = [each for each in part_directories(state) if (each / FOLDER).exists()]
-    whole = (state / FOLDER).exists()
-    had = len(trained) or None
-    if had == parts or bool(trained) == whole:  # neither, or both of old
+    trained = any(os.path.exists(each / FOLDER) for each in part_directories(state))
+    had = (count_parts(state) or len(part_directories(state))) if trained else None
+    if had == parts or trained == os.path.exists(state / FOLDER):  # neither, or both of old
         return
     words = f"{state} is the state of a node " + ("without parts" if had is None else f"of {had} parts")
     again = "leave --parts out" if had is None else f"give --parts {had}"

@@ -146,7 +146,6 @@ class Link:
         self._begun = answer.steps
         self._takes_rate = self.mode.rule.gradients
         self._rate = 0.0  # of the last gradient
-        self._point: Point | None = None
         self._announced = 0  # steps that peers hear of by an update of this trainer
         self._residual_pass = ResidualPass(
             answer.tensors,
@@ -422,7 +421,11 @@ class Link:
     def _train_at(self, point: Point) -> None:
         """Let a point follow the weights, for `_send_point`."""
         assert isinstance(self._compute, HostCompute)
-        self._point = self._compute.point = point
+        self._compute.point = point
+
+    @property
+    def _point(self) -> Point | None:
+        return self._compute.point if isinstance(self._compute, HostCompute) else None
 
     def _send_point(self, threshold: int | Mapping[str, int], *, steps: int) -> int:
         """Send as `send` does what the point is away from the weights."""

@@ -105,8 +105,10 @@ class Point:
 
     def largest(self, weights: Floats) -> float:
         """Return the largest magnitude in the residual of the next pass."""
-        pieces = self.pieces(0, self.size, most=PIECE_NUMBERS)
-        return max(float(np.abs(piece - weights[begin : begin + piece.size]).max()) for begin, piece in pieces)
+        largest = 0.0
+        for begin, piece in self.pieces(0, self.size, most=PIECE_NUMBERS):
+            largest = max(largest, float(np.abs(piece - weights[begin : begin + piece.size]).max()))
+        return largest
 
     def is_finite(self, begin: int, end: int) -> bool:
         """Return whether no number in a range is NaN or infinite."""

@@ -55,6 +55,7 @@ class _Report:
     at: float = NEVER
     view_max: int = 0  # the latest view that is believed
     rows: Mapping[int, ConfirmedRow] = field(default_factory=dict)  # by node
+    least: dict[Origin, int] = field(default_factory=dict)  # what it says of all of them now
     floors: dict[Origin, Floors] = field(default_factory=dict)  # by member: those of its cohort
     cohorts: list[dict[Origin, int]] = field(default_factory=list)
 
@@ -140,6 +141,8 @@ class Acknowledgements:
         newcomers = self._revise(peer, report, confirmed, changed)
         if changed is not None and news is not None and not newcomers:
             rows = news  # all others were taken in, and are as they were
+        else:
+            report.least = {}
         applied, durable, least = known.applied, known.durable, {}
         for origin, row in rows.items():
             if row.sequence > applied.get(origin, 0):
@@ -147,7 +150,9 @@ class Acknowledgements:
             if row.durable > durable.get(origin, 0):
                 durable[origin] = row.durable
             if row.least:
-                least[origin] = row.least
+                least[origin] = report.least[origin] = row.least
+            else:
+                report.least.pop(origin, None)
         report.at, report.view_max, report.rows = now, max(view_max, report.view_max), confirmed
         report.rise(least)
         if newcomers:
@@ -216,10 +221,16 @@ class Acknowledgements:
                 known.view, known.reporter = view, peer
 
     def link_closed(self, peer: Origin) -> None:
-        """Note that a peer no longer reports for itself."""
+        """Note that a peer no longer reports for itself. Of what others said of it before, the last word
+        counts: it has said since what it has.
+        """
         known = self._known.get(peer)
-        if known is not None:
-            known.speaks = False
+        if known is None or not known.speaks:
+            return
+        known.speaks = False
+        for report in self._reports.values():
+            if report.floors.pop(peer, None) is not None:
+                self._take_in(report, [peer], report.least)
 
     def _of(self, life: Origin) -> _Known:
         known = self._known.get(life)

@@ -38,15 +38,15 @@ class SnapshotFeed:
         *,
         covers: list[bytes],
         log: UpdateLog,
-        acknowledged: Callable[[Origin], int],
+        acknowledged: Callable[[], Callable[[Origin], int]],
         give_back: Callable[[NDArray[np.int32]], None],
         now: float,
     ) -> None:
-        """Begin a feed; `covers` are the packed Covers of owners, and `acknowledged` returns up to where all
-        other members have an origin's updates.
+        """Begin a feed; `covers` are the packed Covers of owners, and `acknowledged` returns what gives up to
+        where all other members have an origin's updates by now.
         """
         self.frames_sent = 0
-        self.bytes_total = 4 * len(coordinates) + log.pinned_bytes(acknowledged)  # about
+        self.bytes_total = 4 * len(coordinates) + log.pinned_bytes(acknowledged())  # about
         self.bytes_sent = 0
         self.began = self.moved = now  # `moved`: when the link last took one
         self._coordinates: NDArray[np.int32] | None = coordinates
@@ -72,11 +72,12 @@ class SnapshotFeed:
         yield pack_message(SnapshotEnd(reason="", tail=count))
 
     def _tail(self, rows: list[FrontierRow]) -> Iterator[bytes]:
+        acknowledged = self._acknowledged()
         for row in rows:
             origin = Origin(row.node, row.incarnation)
             if self._log.trimmed_to(origin) >= row.sequence:
                 continue
-            for sequence in range(row.sequence, self._acknowledged(origin), -1):
+            for sequence in range(row.sequence, acknowledged(origin), -1):
                 frame = self._log.frame(origin, sequence)
                 if frame is None:
                     break

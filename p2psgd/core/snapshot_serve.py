@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.core.acks import stable_by
 from p2psgd.core.cluster import Cluster
 from p2psgd.core.effects import Drop, LogEvent
 from p2psgd.core.frontier import Origin
@@ -100,10 +102,11 @@ class SnapshotServer:
         self._out.emit(LogEvent("snapshot given", words, peer.origin.node))
         self._log_sender.push(peer, now)
 
-    def _acknowledged_without(self, asker: Origin, origin: Origin) -> int:
-        """Return up to where all members but this node and the asker have an origin's updates."""
+    def _acknowledged_without(self, asker: Origin) -> Callable[[Origin], int]:
+        """Return what gives up to where all members but this node and the asker have an origin's updates."""
         members = self._cluster.membership.view.members
-        return self._cluster.acks.stable(origin, (member for member in members if member != asker))
+        floors = self._cluster.acks.floors_of(member for member in members if member != asker)
+        return lambda origin: stable_by(floors, origin)
 
     @property
     def serving(self) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from p2psgd.base.aio import is_reserved
 from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError, UsageError
-from p2psgd.ipc.part import Part, part_directories, part_directory
+from p2psgd.ipc.part import Part, count_parts, part_directories, part_directory
 from p2psgd.ipc.protocol import (
     REQUEST_BYTES_MAX,
     Datagram,
@@ -71,22 +71,23 @@ def part_control(control: str | Path | None, part: Part) -> str | Path | None:
     directory of all parts; else `control`. TrainerError if that node has other parts.
     """
     state = control_path(control).parent
-    place, there = part_directory(state, part.index), part_directories(state)
-    if there and place not in there:
+    count = count_parts(state)
+    if count is not None and count != part.count:
         raise TrainerError(
-            f"the node in {state} has {', '.join(each.name for each in there)}, and this group has"
-            f" {part.count} ranks: start as many ranks as the node has parts (torchrun --nproc-per-node, and"
-            " p2psgd node --parts)"
+            f"the node in {state} has {count} parts, and this group has {part.count} ranks: start as many"
+            " ranks as the node has parts (torchrun --nproc-per-node, and p2psgd node --parts)"
         )
-    return place / SOCKET_NAME if there else control
+    if count is None and not part_directories(state):
+        return control
+    return part_directory(state, part.index) / SOCKET_NAME
 
 
 def refuse_parts(path: Path) -> None:
     """Raise TrainerError if there is no daemon at this socket, as the node there trains a model in parts."""
-    there = part_directories(path.parent)
+    there = [each for each in part_directories(path.parent) if os.path.lexists(each / SOCKET_NAME)]
     if there and not os.path.lexists(path):
         raise TrainerError(
-            f"the node in {path.parent} trains a model in {len(there)} parts, and this script attaches a"
+            f"the node in {path.parent} trains a model in parts, and this script attaches a"
             " whole one: cut it by fully_shard or parallelize_module before p2psgd.torch.attach, or give that"
             " part=(rank, ranks), as for the stages of a pipeline; a node for a whole model has no --parts"
         )

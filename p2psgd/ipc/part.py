@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 PARTS_MAX: Final = 1024
 LABEL_MAX: Final = 200  # as of a run
+COUNT_NAME: Final = "parts"  # the file that holds how many parts a node has, in their state directory
 NOTHING: Final = "(no weights)"  # the one tensor of a part to which the cut has given none
 
 _LABEL: Final = re.compile(r"(?:.*; )?part (\d{1,4})/(\d{1,4}), .*", re.DOTALL)
@@ -165,6 +166,16 @@ def combine_digests(digests: Sequence[str]) -> str:
 def part_directory(state: Path, index: int) -> Path:
     """Return the state directory of one part in that of all parts."""
     return state / f"part-{index}"
+
+
+def count_parts(state: Path) -> int | None:
+    """Return in how many parts a node was last started whose daemons keep their state there; None if none
+    was, or each daemon for itself.
+    """
+    try:
+        return int((state / COUNT_NAME).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def part_directories(state: Path) -> list[Path]:

@@ -28,7 +28,7 @@ from p2psgd.base.environment import OPTIONS
 from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError, cannot
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import SOCKET_NAME
-from p2psgd.ipc.part import part_directory
+from p2psgd.ipc.part import COUNT_NAME, part_directory
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.systemd import Supervision
 from p2psgd.node.trainer_process import Supervisor
@@ -106,6 +106,8 @@ class Parts:
         try:
             for index in range(self._count):
                 make_directory(part_directory(state, index))  # by which trainers find their daemons
+            with replacing(state / COUNT_NAME) as file:
+                file.write(f"{self._count}\n".encode())
             if self._options.tls is None:  # else the certificate gives the id
                 self._lay_down_ids()
         except OSError as error:

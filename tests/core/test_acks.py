@@ -49,6 +49,29 @@ def test_least_does_not_hold_for_who_is_only_heard() -> None:
     assert (acks.applied(B, ME), acks.view(B), acks.heard(B)) == (0, 0, NEVER)
 
 
+@pytest.mark.parametrize("cohorts", [1, COHORTS_MAX, COHORTS_MAX + 3])
+def test_what_another_has_taken_back_does_not_count_when_a_link_closes(cohorts: int) -> None:
+    """B was said to have 9, and says itself that it has 2. Then the reporter says so, too."""
+    acks = Acknowledgements(ME)
+    acks.on_status(A, by_origin([row(ME, 20, least=9)]), 4, on(ConfirmedRow(*B, 3)), 10.0)
+    assert acks.applied(B, ME) == 9
+    for number in range(1, cohorts):  # in cohorts of their own, as others are taken in with less
+        others = [ConfirmedRow(10 + each, 1, 3) for each in range(number)]
+        acks.on_status(
+            A, by_origin([row(ME, 20, least=9 - number)]), 4, on(ConfirmedRow(*B, 3), *others), 10.5
+        )
+    acks.on_status(B, by_origin([row(ME, 2)]), 3, {}, 11.0)
+    assert acks.applied(B, ME) == 2
+    others = [ConfirmedRow(10 + each, 1, 3) for each in range(cohorts - 1)]
+    acks.on_status(A, by_origin([row(ME, 20, least=2)]), 4, on(ConfirmedRow(*B, 3), *others), 12.0)
+    acks.link_closed(B)
+    assert acks.applied(B, ME) == acks.stable(ME, [B]) == 2
+    rows = {each.node: each for each in (ConfirmedRow(*B, 3), *others)}
+    news = by_origin([row(ME, 21, least=4)])
+    acks.on_status(A, news, 4, rows, 13.0, changed=[], news=news)
+    assert acks.applied(B, ME) == 4
+
+
 def test_what_others_say_of_the_teller_or_of_this_node_is_not_taken() -> None:
     acks = Acknowledgements(ME)
     both = on(ConfirmedRow(*ME, 7), ConfirmedRow(*A, 7))

@@ -15,7 +15,7 @@ from p2psgd.ipc.listener import (
     refuse_parts,
     socket_address,
 )
-from p2psgd.ipc.part import Part
+from p2psgd.ipc.part import COUNT_NAME, Part
 
 
 def test_the_state_directory_follows_the_most_particular_setting() -> None:
@@ -42,15 +42,23 @@ def test_control_names_a_state_directory_or_its_socket(tmp_path: Path) -> None:
     assert control_path(directory, {}) == directory / "control.sock"
 
 
-def test_a_part_finds_its_own_daemon_and_no_whole_model_finds_one_of_parts(tmp_path: Path) -> None:
-    refuse_parts(tmp_path / "control.sock")
+def test_a_part_finds_its_own_daemon(tmp_path: Path) -> None:
     assert part_control(tmp_path, Part(1, 2)) == tmp_path, "it names one daemon"
-    for name in ("part-0", "part-1"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "part-0").mkdir()  # of a daemon that was started by itself, as the other one will be
     assert part_control(tmp_path, Part(1, 2)) == tmp_path / "part-1" / "control.sock"
-    with pytest.raises(TrainerError, match=r"has part-0, part-1, and this group has 3 ranks: start as many"):
-        part_control(tmp_path, Part(2, 3))
-    with pytest.raises(TrainerError, match=r"a model in 2 parts, and this script attaches a whole one"):
+    (tmp_path / COUNT_NAME).write_text("2\n")
+    assert part_control(tmp_path, Part(1, 2)) == tmp_path / "part-1" / "control.sock"
+    for part in (Part(0, 3), Part(2, 3), Part(0, 1)):
+        with pytest.raises(TrainerError, match=rf"has 2 parts, and this group has {part.count} ranks: start"):
+            part_control(tmp_path, part)
+
+
+def test_no_whole_model_finds_a_node_in_parts(tmp_path: Path) -> None:
+    refuse_parts(tmp_path / "control.sock")
+    (tmp_path / "part-0").mkdir()
+    refuse_parts(tmp_path / "control.sock")  # nothing runs there
+    (tmp_path / "part-0" / "control.sock").touch()
+    with pytest.raises(TrainerError, match=r"a model in parts, and this script attaches a whole one"):
         refuse_parts(tmp_path / "control.sock")
     (tmp_path / "control.sock").touch()  # a daemon of a whole model
     refuse_parts(tmp_path / "control.sock")

@@ -212,8 +212,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             snapshot_serve,
             "SnapshotServer._acknowledged_without",
-            "return self._cluster.acks.stable(",
-            "return 2**64 if origin == self._cluster.me else self._cluster.acks.stable(",
+            "return lambda origin: stable_by(",
+            "return lambda origin: 2**64 if origin == self._cluster.me else stable_by(",
         ),
     ),
     "snapshot-without-what-the-unlinked-lack": (
@@ -228,16 +228,16 @@ MUTANTS: Final[dict[str, Mutant]] = {
         Edit(
             snapshot_serve,
             "SnapshotServer._acknowledged_without",
-            "return self._cluster.acks.stable(",
-            "return 2**64 if origin not in members else self._cluster.acks.stable(",
+            "return lambda origin: stable_by(",
+            "return lambda origin: 2**64 if origin not in members else stable_by(",
         ),
     ),
     "snapshot-with-what-all-have": (
         Edit(
             snapshot_serve,
             "SnapshotServer._acknowledged_without",
-            "return self._cluster.acks.stable(",
-            "return 0 * self._cluster.acks.stable(",
+            "return lambda origin: stable_by(",
+            "return lambda origin: 0 * stable_by(",
         ),
     ),
     "snapshot-before-the-barrier": (

@@ -65,6 +65,7 @@ from p2psgd.wire.messages import (
 PIECE_TIMEOUTS: Final = 3  # failure timeouts for a piece of 1 MiB of a result, before another peer is asked
 KEEPALIVE_S: Final = 1.0  # a trainer that waits so long may look at something else meanwhile
 WORDS_MAX: Final = 250  # of one member's failure
+OVERDRAFT_BYTES: Final = 4096  # of messages while a link is full: reports and tables are sent again
 OWED_MAX: Final = 4 * WINDOW_PIECES  # requests of a peer that wait for its link; beyond, it must ask again
 
 
@@ -150,6 +151,8 @@ class Closure:
         self._waiting_since: float | None = None  # the trainer waits for an answer
         self._reported_at = 0.0
         self._held_by: dict[Origin, tuple[int, int]] = {}  # the results of each peer, first and last
+        self._offered: dict[Origin, int] = {}  # the last result here that each peer was sent word of
+        self._overdrawn: dict[Origin, int] = {}  # bytes of messages to peers since their links are full
         self._progress = (0, 0.0)  # of the sums, and since when
         self._tries = 0  # downloads that were given up
         self._owed: dict[Origin, deque[EvaluationFetch]] = {}  # what peers ask for whose link is full
@@ -352,18 +355,21 @@ class Closure:
                 words="" if portion is None else seat.failures[portion],
                 active=active,
             )
-            self._send(self.reported_to, report, now)
+            if not self._send(self.reported_to, report, now) and portion is not None:
+                seat.untold.add(portion)
             if self.seat is not seat or seat.done or seat.error:
                 return
 
     # -- messages to members
 
-    def _send(self, member: Origin, message: Message, now: float) -> None:
-        """Send a message to a member; one to this node is taken in at once."""
+    def _send(self, member: Origin, message: Message, now: float) -> bool:
+        """Send a message to a member, unless it is not linked or its link is too full; return whether it was
+        sent. One to this node is taken in at once.
+        """
         if member == self.me:
             self._take(self.me, message, now)
-        elif (peer := self._cluster.peers.get(member)) is not None:
-            self._out.send_message(peer, message)
+            return True
+        return self._send_to_peer(member, message)
 
     def _give(self, member: Origin, place: Numbers, numbers: Sums) -> None:
         peer = self._cluster.peers.get(member)
@@ -372,15 +378,22 @@ class Closure:
 
     def link(self, peer: Peer, now: float) -> None:
         """Tell a new peer which results are here, and report to it if it leads."""
-        newest = self.results.announce(self.results.last)
-        if newest is not None:
-            self._out.send_message(peer, newest)
+        self._offer(peer)
         if self.seat is not None and self._members.leader(now) == peer.origin:
             self._report(self.seat, now)
+
+    def _offer(self, peer: Peer) -> None:
+        """Tell a peer of the newest result here, which says which others are."""
+        newest = self.results.announce(self.results.last)
+        if newest is not None and self._offered.get(peer.origin, 0) < newest.evaluation:
+            self._offered[peer.origin] = newest.evaluation
+            self._out.send_message(peer, newest)
 
     def unlink(self, peer: Origin) -> None:
         """Forget what a peer has."""
         self._held_by.pop(peer, None)
+        self._offered.pop(peer, None)
+        self._overdrawn.pop(peer, None)
         self._owed.pop(peer, None)
         if self.download is not None and self.download.source == peer:
             self.download = None
@@ -434,12 +447,14 @@ class Closure:
             self.drained(peer)
 
     def drained(self, peer: Peer) -> None:
-        """Go on giving a peer what it has asked for, while its link has room."""
+        """Go on giving a peer what it has asked for, while its link has room, and what is new here."""
         owed = self._owed.get(peer.origin)
         while owed and peer.credit > 0:
             self._serve(peer.origin, owed.popleft())
         if not owed:
             self._owed.pop(peer.origin, None)
+        if peer.credit > 0 and peer.state is not PeerState.BARRED:
+            self._offer(peer)
 
     def _serve(self, peer: Origin, request: EvaluationFetch) -> None:
         """Give a peer numbers that it asks for, if they are here."""
@@ -462,9 +477,17 @@ class Closure:
         elif self.sums is not None and self._fits(place, self.sums):
             self.sums.serve(peer, request, self._give)
 
-    def _send_to_peer(self, member: Origin, message: Message) -> None:
-        if (peer := self._cluster.peers.get(member)) is not None:
-            self._out.send_message(peer, message)
+    def _send_to_peer(self, member: Origin, message: Message) -> bool:
+        peer = self._cluster.peers.get(member)
+        if peer is None:
+            return False
+        credit, is_last = peer.credit, isinstance(message, EvaluationLease) and message.error
+        overdrawn = 0 if credit > 0 else self._overdrawn.get(member, 0)
+        if overdrawn >= OVERDRAFT_BYTES and not is_last:  # an error is said once
+            return False
+        self._out.send_message(peer, message)
+        self._overdrawn[member] = overdrawn + (credit - peer.credit if credit <= 0 else 0)
+        return True
 
     # -- a member
 
@@ -548,11 +571,9 @@ class Closure:
         self.leader.end_through(self.results.last)
         seat.task, seat.done = result.task, True
         self._answer(now)
-        newest = self.results.announce(self.results.last)
-        assert newest is not None
         for peer in self._cluster.peers.values():
-            if peer.state is not PeerState.BARRED:
-                self._out.send_message(peer, newest)
+            if peer.credit > 0 and peer.state is not PeerState.BARRED:  # else when its link has drained
+                self._offer(peer)
 
     # -- results of others
 

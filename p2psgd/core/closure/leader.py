@@ -47,7 +47,7 @@ from p2psgd.wire.messages import (
 FAILED_MAX: Final = 3  # members in a sentence
 TABLES_MAX: Final = 2**64 - 1  # of an attempt: a table that a liar has sent may have any number
 
-SendTo = Callable[[Origin, Message, float], None]  # a member, which may be this node; and the time
+SendTo = Callable[[Origin, Message, float], bool]  # a member, which may be this node; and the time
 
 
 class Leader:

@@ -27,7 +27,7 @@ WINDOW_PIECES: Final = 4  # asked of one peer and not there yet
 
 Range = tuple[int, int]
 TableKey = tuple[int, int]  # number and leader: of two tables of an attempt the higher one holds
-Fetch = Callable[[Origin, EvaluationFetch], None]
+Fetch = Callable[[Origin, EvaluationFetch], bool]
 Give = Callable[[Origin, Numbers, Sums], None]
 
 

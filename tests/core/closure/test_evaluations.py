@@ -9,10 +9,12 @@ from random import Random
 import pytest
 
 from p2psgd.core.closure import sums
+from p2psgd.core.closure.closure import OVERDRAFT_BYTES
 from p2psgd.core.closure.leader import Leader
-from p2psgd.core.events import FrameReceived, TrainerChanged
+from p2psgd.core.events import FrameReceived, LinkDrained, TrainerChanged
 from p2psgd.core.frontier import Origin
 from p2psgd.wire.evaluation import pack_exponents, pack_portions, pack_table
+from p2psgd.wire.frames import FrameType
 from p2psgd.wire.messages import EvaluationFetch, EvaluationLease, EvaluationReport, EvaluationTable
 from tests.core.closure.cluster import ClosureCluster
 
@@ -422,6 +424,33 @@ def test_a_peer_that_asks_without_an_end_is_given_what_its_link_takes(make: Make
     assert 2**19 <= sum(map(len, frames)) < 2**20 + 2**16
     cluster.stuck.clear()
     cluster.evaluate(3, Random(1))
+
+
+def test_a_peer_whose_link_is_full_hears_of_the_newest_result_once_it_has_drained(make: Make) -> None:
+    cluster, chance = make(3), Random(1)
+    cluster.attach()
+    cluster.evaluate(1, chance)
+    cluster.settle()
+    cluster.detach(2)
+    cluster.settle()
+    cluster.stuck.add((0, 2))
+    closure, peer = cluster.closure(0), cluster.replica(0).cluster.peers[cluster.replica(2).me]
+    peer.credit = 0
+    before = len(cluster.queues[0, 2])
+    cluster.evaluate(30, chance, 0, 1)
+    assert closure.results.last == 30
+    frames = list(cluster.queues[0, 2])[before:]
+    assert FrameType.EVALUATION_RESULT not in {frame[4] for frame in frames}
+    request = EvaluationFetch(evaluation=99, attempt=0, kind=2, table=0, leader=0, offset=0, count=1)
+    for _ in range(200):  # what may be what all wait for is sent, up to a limit
+        closure._send_to_peer(peer.origin, request)
+    assert OVERDRAFT_BYTES <= -peer.credit < OVERDRAFT_BYTES + 1000
+    cluster.stuck.clear()
+    cluster.give(0, LinkDrained(peer.origin))
+    cluster.settle()
+    assert cluster.closure(2)._held_by[cluster.replica(0).me] == (1, closure.results.last)
+    cluster.attach(2)
+    cluster.evaluate(30, chance, 2)
 
 
 def test_a_leader_without_a_trainer_deals_a_run_that_begins_anew(make: Make) -> None:
