@@ -1,8 +1,8 @@
 """The local shards of DTensors: parameters that PyTorch has cut over the ranks of a group.
 
 Such a parameter is one tensor to the optimizer, and this rank holds a block of it. Its memory stays where
-PyTorch has put it, since FSDP2 sends from there. So the run's numbers are copies, which are fetched before a
-send and put back after it.
+PyTorch has put it, since FSDP2 sends from there. Where it is not trained there, the run's numbers are copies,
+which are fetched before a send and put back after it.
 """
 
 from __future__ import annotations
