@@ -31,7 +31,8 @@ _BEHIND_BAR: Final = re.compile(rb"(\r[^\r\n]+)(?=" + OWN.encode() + b")")
 _LAUNCHER: Final = re.compile(r"torch/distributed/elastic/|torch\.distributed\.elastic\.")
 _RANK: Final = re.compile(r"^\[rank(\d+)\]: ")  # before each line of a traceback of PyTorch's in a group
 _REPORTED_RANK: Final = re.compile(r"\s*rank\s*: (\d+) \(local_rank: \d+\)")
-_REPORTED_EXIT: Final = re.compile(r"\s*exitcode\s*: (-?\d+)\s*\(pid: \d+\)")
+_REPORTED_EXIT: Final = re.compile(r"\s*exitcode\s*: (-?\d+)\s*\(pid: (\d+)\)")
+_KILLED_BY_LAUNCHER: Final = re.compile(r"Unable to shutdown process (\d+) ")
 _OTHER_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRACEBACKS: Final = (
     "Traceback (most recent call last)",
@@ -154,19 +155,25 @@ def without_launcher(last_lines: Sequence[str], code: int) -> tuple[list[str], i
     torchrun reports that; else the lines and the code as they are.
 
     That of a rank which was killed counts most: the others fail since it is gone. A rank that torchrun has
-    ended, by SIGTERM, counts least. Of tracebacks those of the rank count, as others end with words on it.
+    ended, by SIGTERM or SIGKILL, counts least. Of tracebacks those of the rank count, as others end with
+    words on it.
     """
     reported: list[tuple[int, int]] = []  # code and rank
+    failed: list[tuple[int, int]] = []  # of these, all that torchrun has not ended itself
+    killed = {found[1] for line in last_lines if (found := _KILLED_BY_LAUNCHER.search(line))}
     rank = -1
     for line in last_lines:
         if found := _REPORTED_RANK.match(line):
             rank = int(found[1])
         elif found := _REPORTED_EXIT.match(line):
-            reported.append((int(found[1]), rank))
+            code_of_rank = int(found[1])
+            reported.append((code_of_rank, rank))
+            if code_of_rank != -signal.SIGTERM and not (code_of_rank < 0 and found[2] in killed):
+                failed.append(reported[-1])
     begin = next((place for place, line in enumerate(last_lines) if _LAUNCHER.search(line)), None)
     if code != ExitCode.FAILED or begin is None or not reported:
         return list(last_lines), code
-    failed = [each for each in reported if each[0] != -signal.SIGTERM] or reported
+    failed = failed or reported
     code, rank = min(failed) if min(failed)[0] < 0 else failed[-1]  # the root cause is the last one
     ours = [line for line in last_lines[:begin] if not (of := _RANK.match(line)) or rank in (int(of[1]), -1)]
     return [_RANK.sub("", line) for line in ours], code

@@ -400,7 +400,7 @@ class ModelLink:
 
     def _skip_step(self) -> None:
         if self._policy.adds_up:
-            if not self._whole:
+            if self._is_off:
                 self._undo()
             if self._link.mode.rounds:
                 self._end_step()
@@ -445,20 +445,17 @@ class ModelLink:
             TrainerError: a step that was left cannot be sent.
         """
         link = self._link
-        if not self._whole:  # a step that failed
+        if self._is_off:
             self._undo()
         if not link.mode.rounds:
             if self._policy.unsent:
-                self._whole = False  # until it is sent, should that be interrupted
                 self._send_changes()
-            self._whole = False
             if self._point is not None:
                 link._announce(None)
             else:
                 with self._arrays.ordered():
                     self._delta[...] = 0
                     link._announce(self._delta)
-            self._whole = self._point is not None
         self._follow()
         wanted = self.steps if steps is None else steps
         self._waited_at = self.steps  # once is enough
@@ -515,7 +512,7 @@ class ModelLink:
     def _before_step(self, optimizer: Any, arguments: Any, named: Named) -> None:
         if self._is_within_a_step(optimizer):
             return
-        if not self._whole:  # of a step that was refused or interrupted: what of it is sent is in the link
+        if self._is_off:
             self._undo()
         elif id(optimizer) in self._stepped:  # other optimisers have made no step, as a GradScaler decides
             self._end_step_of_all()
@@ -559,6 +556,13 @@ class ModelLink:
             if first:
                 self._note_pace()
             self._horizons[id(optimizer)].shorten(self._pace.ratio)
+
+    @property
+    def _is_off(self) -> bool:
+        """Return whether the parameters are not at the point of training, since a step was refused or
+        interrupted, or the send of one. What of it is sent is in the link.
+        """
+        return not (self._whole and self._link._exact)
 
     def _refuse_changes(self) -> None:
         """Undo and refuse what the script has changed in parameters, where nodes send gradients."""
@@ -745,7 +749,7 @@ class ModelLink:
 
     def _receive(self) -> int:
         """Receive between two steps; changes that the script has made to parameters are kept."""
-        if not self._whole:
+        if self._is_off:
             return self._follow()
         if self._gradients is not None:
             self._refuse_changes()
@@ -770,7 +774,7 @@ class ModelLink:
 
     def _follow(self) -> int:
         """Apply what has arrived from peers and set the parameters to the point at which this node trains."""
-        if self._point is not None and self._whole:  # they are there, and move with what arrives
+        if self._point is not None and not self._is_off:  # they are there, and move with what arrives
             return self._move_on(self._point)
         with self._arrays.ordered():
             applied = self._link.receive()
@@ -799,7 +803,7 @@ class ModelLink:
             if self._gradients is not None:
                 self._gradients.clear()
         with contextlib.suppress(DaemonLost):  # which the next call raises
-            self._link._make_exact()  # after an interrupted send they lack what was sent
+            self._link._make_exact()
         self._set_parameters()
 
     def _set_parameters(self) -> None:

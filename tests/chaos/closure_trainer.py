@@ -100,5 +100,5 @@ def last_before_pause(pause: Path) -> float:
 if __name__ == "__main__":
     try:
         train(Path(sys.argv[1]))
-    except DaemonLost as error:  # killed: whoever starts it again starts a trainer too
+    except DaemonLost as error:  # the next daemon starts a trainer, too
         sys.exit(f"{error}")

@@ -21,7 +21,9 @@ _NOTE: Final = re.compile(r"evaluated (\d+) ([0-9a-f]{16})")
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What a node's trainers have got: the digests of each evaluation, and how far the latest of them is."""
+    """What a node's trainers have noted: the digests of each evaluation's results, and the last evaluation of
+    the one that was started last.
+    """
 
     digests: Mapping[int, frozenset[str]]
     last: int

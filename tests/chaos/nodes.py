@@ -280,7 +280,7 @@ class Node:
         return counts.read(self._noted())
 
     def evaluated(self) -> Evaluated:
-        """What its trainers have noted of their evaluations."""
+        """The results of evaluations that its trainers have noted."""
         return evaluations.read(self._noted())
 
     def _noted(self) -> list[str]:

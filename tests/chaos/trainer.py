@@ -96,5 +96,5 @@ def _send_counted(
 if __name__ == "__main__":
     try:
         train(Path(sys.argv[1]), sys.argv[2], *map(float, sys.argv[3:]))
-    except DaemonLost as error:  # killed: whoever starts it again starts a trainer too
+    except DaemonLost as error:  # the next daemon starts a trainer, too
         sys.exit(f"{error}")

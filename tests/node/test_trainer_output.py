@@ -247,6 +247,20 @@ def test_of_ranks_the_one_counts_that_failed_first_and_none_that_torchrun_has_en
     assert last_words(lines, found) == reason
 
 
+def test_a_rank_that_torchrun_has_killed_is_not_named_for_the_one_that_failed() -> None:
+    """It had not ended at SIGTERM, and torchrun's report calls it a failure."""
+    printed = ["[rank1]: Traceback (most recent call last):", "[rank1]: ValueError: my bug"]
+    printed += TORCHRUN.splitlines()[:1]
+    place = "W1127 09:13:17 101 torch/distributed/elastic/multiprocessing/api.py:1047]"
+    printed.append(f"{place} Unable to shutdown process 8 via 15, forcefully exiting via 9")
+    killed = FAILURE.format(place=1, rank=0, code=-9).replace("pid: 7", "pid: 8")
+    report = TORCHRUN.split("Root Cause", maxsplit=1)[0] + killed + "Root Cause (first observed failure):\n"
+    report += FAILURE.format(place=0, rank=1, code=1)
+    lines, code = without_launcher([*printed, *report.splitlines()], 1)
+    assert code == 1
+    assert last_words(lines, code) == "ValueError: my bug"
+
+
 def test_other_output_is_left_as_it_is() -> None:
     lines = ["exitcode : 3 (pid: 7)", "ValueError"]
     assert without_launcher(lines, 1) == (lines, 1)

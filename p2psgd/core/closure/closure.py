@@ -383,7 +383,11 @@ class Closure:
             self._report(self.seat, now)
 
     def _offer(self, peer: Peer) -> None:
-        """Tell a peer of the newest result here, which says which others are."""
+        """Tell a peer of the newest result here, which says which others are, unless its link is full: then
+        `drained` does.
+        """
+        if peer.credit <= 0 or peer.state is PeerState.BARRED:
+            return
         newest = self.results.announce(self.results.last)
         if newest is not None and self._offered.get(peer.origin, 0) < newest.evaluation:
             self._offered[peer.origin] = newest.evaluation
@@ -453,8 +457,7 @@ class Closure:
             self._serve(peer.origin, owed.popleft())
         if not owed:
             self._owed.pop(peer.origin, None)
-        if peer.credit > 0 and peer.state is not PeerState.BARRED:
-            self._offer(peer)
+        self._offer(peer)
 
     def _serve(self, peer: Origin, request: EvaluationFetch) -> None:
         """Give a peer numbers that it asks for, if they are here."""
@@ -572,8 +575,7 @@ class Closure:
         seat.task, seat.done = result.task, True
         self._answer(now)
         for peer in self._cluster.peers.values():
-            if peer.credit > 0 and peer.state is not PeerState.BARRED:  # else when its link has drained
-                self._offer(peer)
+            self._offer(peer)
 
     # -- results of others
 
