@@ -12,6 +12,7 @@ import pytest
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
+from p2psgd.ipc.part import Part, label_of
 from p2psgd.ipc.run_proposal import propose
 from p2psgd.node.control import NodeControl
 
@@ -50,3 +51,14 @@ def test_a_trainer_of_another_run_is_told_both_and_their_modes_if_they_differ(
             dataclasses.replace(proposal, mode=mode, label=label),
             coordinates,
         )
+
+
+@pytest.mark.parametrize(
+    ("label", "its"), [("", "a whole model"), (label_of("", Part(0, 2), "cut over 2 ranks"), "part 0/2")]
+)
+def test_the_daemon_of_a_part_refuses_what_is_not_that_part(label: str, its: str) -> None:
+    proposal, coordinates = propose(np.zeros(3, np.float32), quantum=2.0**-20, label=label)
+    options = SimpleNamespace(state=Path("/srv/node/part-0"), part=Part(0, 3))
+    node = SimpleNamespace(_node=SimpleNamespace(run=None, options=options))
+    with pytest.raises(TrainerError, match=f"this daemon is of part 0/3, and its trainer holds {its}: start"):
+        NodeControl.define_run(node, proposal, coordinates)  # type: ignore[arg-type]

@@ -207,7 +207,7 @@ def test_groups_that_cut_their_model_in_other_ways_are_refused_in_one_sentence(t
     assert re.search(rf"train different runs: .*label {cuts} and {cuts}", logs), logs
 
 
-def test_a_rank_is_refused_by_the_daemon_of_another_part(tmp_path: Path) -> None:
+def test_a_group_of_fewer_ranks_than_its_node_has_parts_is_refused(tmp_path: Path) -> None:
     command = torchrun(tmp_path, "fsdp")
     run = Run(tmp_path, "-n", "1", "--parts", "3", "--trainer", command)
     try:
@@ -215,4 +215,4 @@ def test_a_rank_is_refused_by_the_daemon_of_another_part(tmp_path: Path) -> None
     finally:
         run.close()
     log = (run.state / "node-0" / "log.txt").read_text()
-    assert "this daemon is of part 0/3, and its trainer holds part 0/2" in log, log
+    assert "has 3 parts, and this group has 2 ranks: start as many ranks" in log, log
