@@ -1,8 +1,10 @@
 """Retention: how much the log may hold, and what happens as it fills: trim, warn, evict, stall.
 
 Everything is kept until room is needed. A node's own updates that a member has not acknowledged may take
-half of the budget divided by the number of members: so all that is not yet acknowledged everywhere fits into
-any member's log, and nodes with full logs can never wait for each other.
+half of the budget divided by the number of members that publish: so all that is not yet acknowledged
+everywhere fits into any member's log, and nodes with full logs can never wait for each other. In mode
+`owners` the owners publish. One that is no owner any more has at most such a share left, and for all of them
+together there is the other half.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Final
 
 from p2psgd.core.acks import Acknowledgements, stable_by
 from p2psgd.core.frontier import Origin
+from p2psgd.core.owners.ranges import owner_count
 from p2psgd.core.state import State
 from p2psgd.core.update_log import ENTRY_BYTES
 from p2psgd.core.view import View
@@ -63,7 +66,7 @@ class Retention:
         most = min(max(beyond, default=0), sequence - log.trimmed_to(me))
         in_shares = 0.0
         if most > 0:
-            in_shares = 2 * len(view.members) * (own_bytes / sequence + ENTRY_BYTES) / log.capacity
+            in_shares = 2 * self._publishers(view) * (own_bytes / sequence + ENTRY_BYTES) / log.capacity
         self.fullness = max(pressure, in_shares * most)
         self.holders = []
         if self.fullness >= WARN:
@@ -73,6 +76,11 @@ class Retention:
                 held[member] = max(pinned, in_shares * min(own, most))
             guilty = [member for member in others if held[member] >= GUILTY * self.fullness]
             self.holders = sorted(guilty, key=lambda member: -held[member])
+
+    def _publishers(self, view: View) -> int:
+        """Return how many members of a view publish updates."""
+        members, spec = len(view.members), self._state.spec
+        return owner_count(members, spec.weights) if spec.owners else members
 
     def trim(self, view: View, share: float) -> None:
         """Drop frames that all members of the view have, down to `share` of the budget; READY nodes only

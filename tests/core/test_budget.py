@@ -23,9 +23,9 @@ THREE = View(1, (ME, A, B))
 class Setting:
     """A log that holds a hundred frames, and what the others have acknowledged."""
 
-    def __init__(self, view: View = THREE) -> None:
+    def __init__(self, view: View = THREE, mode: str = "async") -> None:
         log = UpdateLog(budget_bytes=CAPACITY)
-        self.state = State(make_spec(), ME, initial_coordinates(), log)
+        self.state = State(make_spec(mode=mode), ME, initial_coordinates(), log)
         self.log = log
         self.acks = Acknowledgements(ME)
         self.saved: dict[Origin, int] = {}
@@ -141,6 +141,15 @@ def test_own_updates_may_take_half_of_the_budget_by_the_number_of_members(
     assert (retention.fullness >= WARN) == (unacknowledged >= 14) == bool(retention.holders)
     assert (retention.fullness >= EVICT) == (unacknowledged >= 16)
     assert (retention.fullness >= STALL) == (unacknowledged >= 16)
+
+
+@pytest.mark.parametrize(("mode", "fullness"), [("async", 2.4), ("owners", 0.6), ("owners-rounds", 0.6)])
+def test_in_a_crowd_the_owners_share_the_budget_as_only_they_publish(mode: str, fullness: float) -> None:
+    """Of 40,000 bytes each of six owners has 3,333, and each of 24 members 833; five updates take 2,000."""
+    crowd = View(1, tuple(Origin(node, 1) for node in range(1, 25)))
+    setting = Setting(crowd, mode)
+    setting.append(ME, 5)
+    assert setting.look().fullness == pytest.approx(fullness)
 
 
 def test_what_has_left_the_log_does_not_count_as_unacknowledged() -> None:
