@@ -3,8 +3,8 @@
 Everything is kept until room is needed. A node's own updates that a member has not acknowledged may take
 half of the budget divided by the number of members that publish: so all that is not yet acknowledged
 everywhere fits into any member's log, and nodes with full logs can never wait for each other. In mode
-`owners` the owners publish; one that is no owner any more has at most such a share left, and for all of these
-there is the other half.
+`owners` the owners publish. A former owner has at most such a share left, and for all of these there is the
+other half.
 """
 
 from __future__ import annotations
