@@ -15,7 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.targets import Task, Way
+from benchmarks.targets import SHAPE, Way, frames
+from p2psgd.recipes.gradients import loss_and_accuracy
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
 
@@ -25,17 +26,14 @@ START_S: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A run: with which rate, seconds to the target (None: not in the time given), the loss at its end, and
-    the weights that were looked at as (seconds, loss).
-    """
+    """A run: its rate, seconds to the target (None: not in the time given), and the loss at its end."""
 
     rate: float
     seconds: float | None
     loss: float
-    curve: list[tuple[float, float]]
 
 
-def reach(task: Task, way: Way, rate: float, nodes: int, arguments: argparse.Namespace) -> Found:
+def reach(way: Way, rate: float, nodes: int, arguments: argparse.Namespace) -> Found:
     """Train until node n0 has the target loss, or the time is over."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
@@ -62,16 +60,21 @@ def reach(task: Task, way: Way, rate: float, nodes: int, arguments: argparse.Nam
                 newest = max(weights.glob("[0-9]*.npy"), default=None)
                 if newest is None or newest in losses:
                     continue
-                losses[newest] = task.loss(np.load(newest).astype(np.float32))
+                losses[newest] = loss_of(newest)
                 if losses[newest] <= arguments.target:
                     break
             # Of what came while it looked at others, all since the last one that was above the target.
             above = max((place for place, loss in losses.items() if loss > arguments.target), default=Path())
             for place in weights.glob("[0-9]*.npy"):
                 if place > above and place not in losses:
-                    losses[place] = task.loss(np.load(place).astype(np.float32))
+                    losses[place] = loss_of(place)
             curve = sorted((float(place.stem), loss) for place, loss in losses.items())
-    return Found(rate, crossing(curve, arguments.target), curve[-1][1] if curve else np.inf, curve)
+    return Found(rate, crossing(curve, arguments.target), curve[-1][1] if curve else np.inf)
+
+
+def loss_of(file: Path) -> float:
+    """Return the mean loss over all frames at the weights in a file."""
+    return loss_and_accuracy(SHAPE, np.load(file).astype(np.float32), frames())[0]
 
 
 def crossing(curve: Sequence[tuple[float, float]], target: float) -> float | None:
@@ -97,14 +100,13 @@ def main() -> None:
         "--spare", type=float, default=60.0, metavar="S", help="beyond a share of that; default: 60"
     )
     arguments = parser.parse_args()
-    task = Task(np.float32)
     print("| way | nodes | rate | seconds to the target | times one node |\n|---|---|---|---|---|")
     for way in arguments.ways:
         alone: float | None = None
         for nodes in arguments.nodes:
             tried = []
             for rate in RATES[way]:
-                tried.append(reach(task, way, rate, nodes, arguments))
+                tried.append(reach(way, rate, nodes, arguments))
                 words = f"{way}, {nodes} nodes, rate {rate:g}: {tried[-1].seconds} s, {tried[-1].loss:.4f}"
                 print(words, file=sys.stderr, flush=True)
             best = min(tried, key=lambda each: each.seconds or np.inf)

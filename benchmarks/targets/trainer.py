@@ -17,14 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import p2psgd
-from benchmarks.targets import BATCH, QUANTUM, Task, Way
+from benchmarks.targets import RECIPE, SHAPE, Way, frames
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.link import Link
+from p2psgd.recipes.datasets import Dataset
+from p2psgd.recipes.full_batch import RecipeLoss
+from p2psgd.recipes.gradients import HostFeed
 from p2psgd.recipes.lbfgs import Lbfgs, Vector
+from p2psgd.recipes.model import Net
 
+BATCH: Final = 100
 TAU: Final = 0.02  # the threshold of a gradient
 SNAPSHOTS_S: Final = 1.0
-PORTIONS: Final = 64
 
 Take = Callable[[NDArray[Any]], None]
 
@@ -54,60 +58,65 @@ def rest_until(moment: float) -> None:
     time.sleep(max(0.0, moment - time.monotonic()))
 
 
-def run_lbfgs(link: Link, task: Task, pace_s: float, take: Take) -> None:
-    def part(point: Vector, rows: range) -> tuple[float, Vector]:
-        end = time.monotonic() + pace_s * len(rows)
-        loss, gradient = task.loss_and_gradient(point, slice(rows.start, rows.stop))
+class PacedLoss(RecipeLoss):
+    """The loss of `p2psgd lbfgs`, whose portions take their time."""
+
+    def __init__(self, link: Link, pace_s: float) -> None:
+        super().__init__(RECIPE, Dataset(frames(), frames(), SHAPE.classes), SHAPE, link)
+        self._pace_s = pace_s
+
+    def part(self, point: Vector, samples: range) -> tuple[float, Vector]:
+        end = time.monotonic() + self._pace_s * len(samples)
+        result = super().part(point, samples)
         rest_until(end)
-        return loss / task.samples, gradient / task.samples
+        return result
 
-    def function(point: Vector) -> tuple[float, Vector]:
-        return link.evaluate(part, point, task.samples, portions=PORTIONS)
 
-    method = Lbfgs(function, np.zeros(task.weights))
+def run_lbfgs(link: Link, pace_s: float, take: Take) -> None:
+    method = Lbfgs(PacedLoss(link, pace_s), np.zeros(SHAPE.weights))
     while not link.stopping:
         method.iterate()
         take(method.point)
 
 
-def run_sgd(link: Link, task: Task, pace_s: float, rate: float, take: Take) -> None:
+def run_sgd(link: Link, pace_s: float, rate: float, take: Take) -> None:
     """Make mini-batches; with Adagrad, which the owners compute, of gradients, else of changes."""
     chance = np.random.default_rng(int(link.node[1:]))
+    net: Any = Net(SHAPE, BATCH)
+    feed, gradient = HostFeed(frames(), BATCH), np.empty(SHAPE.weights, np.float32)
     adagrad = link.mode.rule.gradients
-    residual = link.residual
+    quanta = TAU / link.quantum
     while not link.stopping:
         link.receive()
         end = time.monotonic() + pace_s * BATCH
-        at = link.weights if adagrad else link.weights + residual
-        _, gradient = task.loss_and_gradient(at, chance.integers(task.samples, size=BATCH))
-        gradient /= BATCH
+        at = link.weights if adagrad else link.weights + link.residual
+        net.gradient(at, *feed.take(chance.integers(len(frames().labels), size=BATCH)), gradient=gradient)
         rest_until(end)
         if adagrad:
-            link.send(gradient, round(TAU / QUANTUM), rate=rate)
+            link.send(gradient, round(quanta), rate=rate)
         else:
-            link.send(-rate * gradient, max(1, round(rate * TAU / QUANTUM)))
+            link.send(-rate * gradient, round(rate * quanta))
         take(link.weights)
 
 
 def main() -> None:
     way, rate, pace_s, folder = Way(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
-    task = Task(np.float64 if way is Way.LBFGS else np.float32)
     mode, rule = {
         Way.LBFGS: ("closure", None),
         Way.DOWNPOUR: ("owners", "adagrad"),
         Way.ASYNC: ("async", None),
     }[way]
-    initial = np.zeros(task.weights, np.float32)
-    with p2psgd.attach(initial, label=way, quantum=QUANTUM, mode=mode, rule=rule) as link:
+    initial = np.zeros(SHAPE.weights, np.float32)
+    with p2psgd.attach(initial, label=way, mode=mode, rule=rule) as link:
         (folder / f"{link.node}.here").touch()
         while not (folder / "begin").exists() and not link.stopping:
             time.sleep(0.05)
         snapshots = Snapshots(folder, link)
         try:
             if way is Way.LBFGS:
-                run_lbfgs(link, task, pace_s, snapshots.take)
+                run_lbfgs(link, pace_s, snapshots.take)
             else:
-                run_sgd(link, task, pace_s, rate, snapshots.take_if_due)
+                run_sgd(link, pace_s, rate, snapshots.take_if_due)
         except TrainerError:
             if not link.stopping:
                 raise

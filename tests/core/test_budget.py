@@ -145,7 +145,9 @@ def test_own_updates_may_take_half_of_the_budget_by_the_number_of_members(
 
 @pytest.mark.parametrize(("mode", "fullness"), [("async", 2.4), ("owners", 0.6), ("owners-rounds", 0.6)])
 def test_in_a_crowd_the_owners_share_the_budget_as_only_they_publish(mode: str, fullness: float) -> None:
-    """Of 40,000 bytes each of six owners has 3,333, and each of 24 members 833; five updates take 2,000."""
+    """The log has 40,000 bytes and five updates take 2,000. The share of one of six owners is 3,333 bytes,
+    and that of one of 24 members 833.
+    """
     crowd = View(1, tuple(Origin(node, 1) for node in range(1, 25)))
     setting = Setting(crowd, mode)
     setting.append(ME, 5)
