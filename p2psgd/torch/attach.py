@@ -31,7 +31,7 @@ from p2psgd.wire.rule import RATE_MAX
 DENSITY = 0.01  # of the weights, sent in a mini-batch: see docs/how-to/torch.md
 INITIAL = ("same", "first")
 QUANTUM = 2.0**-20  # as of p2psgd.attach
-OF_THE_RUN = ("label", "mode", "payload", "rule", "rounds", "quantum", "two_nodes")  # options of p2psgd.attach
+OF_THE_RUN = ("label", "mode", "payload", "rule", "rounds", "quantum", "two_nodes")  # of p2psgd.attach
 DENSITY_MAX = 0.25  # as of a recipe: more is sent better as it is, by a dense ring
 
 
