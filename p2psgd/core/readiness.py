@@ -50,7 +50,7 @@ READINESS: Final = Transitions(
         },
         Readiness.CATCHING_UP: {
             Readiness.OUTSIDE: _ADMITTED_ANEW,
-            Readiness.BARRIER: "a member on whose word it relied leaves",
+            Readiness.BARRIER: "a member leaves on whose word it relied, or of which it lacked something",
             Readiness.COMPLETE: "it has all that the members had",
         },
         Readiness.COMPLETE: {Readiness.OUTSIDE: _ADMITTED_ANEW},
@@ -69,6 +69,8 @@ class JoinProgress(Lifecycle[Readiness]):
         self._alone_until = now + timing.failure_timeout_s
         self._reporters: dict[Origin, Origin] = {}  # by member: who told that it knows that view,
         self._targets: dict[Origin, dict[Origin, int]] = {}  # and what each of those had applied
+        self._members: tuple[Origin, ...] = ()  # of the view at the last look
+        self._known_from = 0  # the view that every other member must know
 
     @property
     def ready(self) -> bool:
@@ -97,20 +99,38 @@ class JoinProgress(Lifecycle[Readiness]):
             return
         if admitted_in != self._since:  # also if it was out in between and never heard of it
             self._since = admitted_in
+            self._members, self._known_from = view.members, admitted_in or 0
             if self.state is not Readiness.OUTSIDE:
                 self.move(Readiness.OUTSIDE)
         if admitted_in is None or self.ready:
             return
+        again = self._note_leavers(view, peers, frontier)
         gone = {member for member in self._reporters if member not in view}
         for member in gone:
             del self._reporters[member]
-        again = any(
+        again |= any(
             member.node in view.incarnations for member in gone
         )  # what it had is for its new life to tell
         if not self.passed or again or any(reporter not in view for reporter in self._reporters.values()):
             self._try_barrier(view, admitted_in, acks)
         if self.passed and self._has_all(view, peers, frontier):
             self.move(Readiness.COMPLETE)
+
+    def _note_leavers(self, view: View, peers: Mapping[Origin, Peer], frontier: Frontier) -> bool:
+        """Return whether a member has left of which this node lacks something, or may do so. A snapshot that
+        it gave to another member may have taken its place, and only a STATUS with this view shows that.
+        """
+        before, self._members = self._members, view.members
+        if before is view.members:
+            return False
+        for member in before:
+            if member in view:
+                continue
+            met = self.passed and member in self._targets and frontier.dominates(self._target(member, peers))
+            if not met:
+                self._known_from, self._reporters = view.number, {}
+                return True
+        return False
 
     def _try_barrier(self, view: View, admitted_in: int, acks: Acknowledgements) -> None:
         if self.state is not Readiness.BARRIER:
@@ -123,7 +143,7 @@ class JoinProgress(Lifecycle[Readiness]):
             reporter = known.get(member)
             if reporter is None:
                 number, reporter = acks.latest(member)
-                if reporter is None or reporter not in view or number < admitted_in:
+                if reporter is None or reporter not in view or number < self._known_from:
                     continue
             self._reporters[member] = reporter
         self.absent = [member for member in others if member not in self._reporters]

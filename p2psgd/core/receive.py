@@ -342,7 +342,8 @@ class Receiver:
         itself, or the one that relays to us.
 
         Lively is an origin that brings something: one that only says that it is ahead may believe we have it.
-        So is a relay that reports, unless it is ahead: a STATUS comes after the updates before it.
+        So is a relay that reports, unless it is ahead: a STATUS comes after the updates before it. Neither is
+        waited for longer than a failure timeout: a relay may be cut off from those that have more.
         """
         routes, applied = self._log_sender.routes, self._state.frontier.sequence(origin)
         source = routes.source(origin)
@@ -354,7 +355,9 @@ class Receiver:
             lively = now - peer.last_progress < failure_timeout_s
         else:
             lively = now - peer.last_seen < failure_timeout_s / 2 and peer.has(origin) <= applied
-        return lively and not self._repair.has_trimmed(origin, source, applied)
+        if not lively or self._repair.has_trimmed(origin, source, applied):
+            return False
+        return not self._repair.has_waited(origin, applied, now)
 
     def _ask(self, origin: Origin, last: int, peer: Peer, now: float) -> None:
         """Ask `peer` for the updates of `origin` up to `last`, if it is the one to ask and has room."""

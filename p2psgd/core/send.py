@@ -285,6 +285,7 @@ class Repair:
     def __init__(self, *, failure_timeout_s: float) -> None:
         self._failure_timeout_s = failure_timeout_s
         self._searches: dict[Origin, _Search] = {}
+        self._waits: dict[Origin, tuple[int, float]] = {}  # our sequence, and since when we wait at it
         self._none_idle_before = 0.0  # no search is given up before then
 
     def missing(
@@ -358,6 +359,16 @@ class Repair:
         search = self._searches.get(origin)
         return search is not None and search.trimmed.get(peer, 0) > applied
 
+    def has_waited(self, origin: Origin, applied: int, now: float) -> bool:
+        """Return whether updates of `origin` have been expected unasked for a failure timeout, and none came:
+        the one that is to bring them may not have them, nor a link to anybody who has.
+        """
+        at, since = self._waits.get(origin, (-1, now))
+        if at != applied:
+            self._waits[origin] = applied, now
+            return False
+        return now - since >= self._failure_timeout_s
+
     def forget(self, peer: Origin) -> None:
         """Note that the link to `peer` is gone: nothing is expected of it, and what it sent is void."""
         for search in self._searches.values():
@@ -367,7 +378,10 @@ class Repair:
                 search.asked = None
 
     def clean(self, frontier: Frontier, peers: Mapping[Origin, Peer]) -> None:
-        """Forget searches for what is found, or what nobody linked has."""
+        """Forget searches for what is found, or what nobody linked has; likewise what is waited for."""
+        for origin in list(self._waits):
+            if not any(peer.has(origin) > frontier.sequence(origin) for peer in peers.values()):
+                del self._waits[origin]
         for origin, search in list(self._searches.items()):
             applied = frontier.sequence(origin)
             wanted = any(peer.has(origin) > applied for peer in peers.values())

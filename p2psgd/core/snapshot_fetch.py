@@ -409,6 +409,9 @@ class SnapshotFetch:
         if adoption.overtaken:  # this node became READY without it, and trims its log
             self.taking.end(now, avoid_s=self._cluster.timing.turn_s)
             return False
+        if donor not in self._cluster.membership.view:  # others may count on a STATUS with this view
+            self.taking.end(now)
+            return False
         try:
             caught_up = adoption.turn()
         except LookupError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -115,6 +116,18 @@ def test_what_cannot_be_read_again_ends_it_with_nothing_changed(
     assert shown(joiner)[:3] == before
     assert joiner.fetch.taking.donor is None
     assert "cannot be read from the log" in adopting.alarms[-1]
+
+
+def test_of_a_donor_that_leaves_the_view_none_is_taken(adopting: Cluster) -> None:
+    """A newcomer may count on a STATUS with the new view to show all that this node has given up."""
+    joiner, before = adopting.replica(2), shown(adopting.replica(2))
+    view, donor = joiner.membership.view, joiner.fetch.taking.donor
+    rows = [row for row in zip(view.members, view.since, strict=True) if row[0] != donor]
+    members, since = zip(*rows, strict=True)
+    joiner.membership.view = dataclasses.replace(view, number=view.number + 1, members=members, since=since)
+    adopting.give(2, Resumed())
+    assert joiner.fetch.taking.donor is None
+    assert shown(joiner) == before
 
 
 def test_what_is_trimmed_before_it_was_applied_again_ends_it_without_an_alarm(adopting: Cluster) -> None:

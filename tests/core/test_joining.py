@@ -104,7 +104,9 @@ def test_a_member_known_through_another_counts() -> None:
 def test_a_member_that_is_put_out_is_not_waited_for() -> None:
     joiner = Joiner(A, B)
     joiner.on_message(A, [], 5)
-    assert joiner.leave(B).ready
+    assert not joiner.leave(B).ready
+    assert joiner.joining.absent == [A]
+    assert joiner.on_message(A, [], 6).ready
 
 
 def test_ready_is_who_has_all_that_members_had_when_the_barrier_was_passed() -> None:
@@ -133,7 +135,36 @@ def test_what_a_member_had_is_not_waited_for_once_it_is_out() -> None:
     joiner.on_message(B, [], 5)
     joiner.unlink(A)
     assert not joiner.joining.ready
-    assert joiner.leave(A).ready
+    assert not joiner.leave(A).ready
+    assert joiner.on_message(B, [], 6).ready
+
+
+def test_what_a_member_had_is_waited_for_if_another_took_its_snapshot_before_it_was_out() -> None:
+    """The other tells that it knows the view without the giver only after the snapshot has taken effect."""
+    joiner = Joiner(A, B)
+    joiner.on_message(A, [row(A, 3, trimmed_to=3)], 5)
+    joiner.on_message(B, [], 5)
+    assert not joiner.leave(A).ready
+    assert not joiner.on_message(B, [row(A, 3, trimmed_to=3)], 6).ready
+    assert joiner.apply(A, 3).ready
+
+
+def test_what_a_member_may_have_had_before_it_told_is_asked_of_those_that_stay() -> None:
+    joiner = Joiner(A, B)
+    joiner.on_message(B, [], 5)
+    assert not joiner.leave(A).ready
+    assert not joiner.on_message(B, [row(A, 3, trimmed_to=3)], 6).ready
+    assert joiner.apply(A, 3).ready
+
+
+def test_who_has_all_of_a_member_that_leaves_asks_nobody_anew() -> None:
+    joiner = Joiner(A, B)
+    joiner.on_message(A, [row(A, 1)], 5)
+    joiner.on_message(B, [row(B, 1)], 5)
+    joiner.apply(A, 1)
+    joiner.unlink(A)
+    assert joiner.leave(A).passed
+    assert joiner.apply(B, 1).ready
 
 
 def test_a_member_that_starts_again_meanwhile_is_asked_anew_what_it_has() -> None:
@@ -167,6 +198,8 @@ def test_who_vouched_for_a_member_is_waited_for_until_another_vouches_for_it() -
     assert not joiner.joining.ready
     joiner.unlink(A)
     assert not joiner.leave(A).passed
+    assert joiner.joining.absent == [B, C]
+    joiner.on_message(C, [], 6)
     assert joiner.joining.absent == [B]
     assert joiner.on_message(B, [row(A, 2)], 6).passed
     assert not joiner.joining.ready

@@ -274,6 +274,16 @@ def test_a_gap_of_the_origin_counts_unasked_and_takes_the_question_from_nobody()
     assert not search.asks(OTHER, 0.1)  # ASKED is awaited
 
 
+def test_what_is_to_come_unasked_is_waited_for_a_failure_timeout_and_anew_after_each_update() -> None:
+    search = Search()
+    waited = [search.repair.has_waited(ORIGIN, 3, now) for now in (0.0, 4.9, 5.0)]
+    assert waited == [False, False, True]
+    assert [search.repair.has_waited(ORIGIN, 4, now) for now in (6.0, 10.9, 11.0)] == [False, False, True]
+    search.frontier.replace([FrontierRow(*ORIGIN, 8, 1)])
+    search.repair.clean(search.frontier, search.peers)
+    assert not search.repair.has_waited(ORIGIN, 4, 12.0)
+
+
 def test_gaps_of_made_up_origins_keep_nobody_from_asking(clusters: Clusters) -> None:
     cluster = clusters(3)
     cluster.link(0, 1)

@@ -60,6 +60,8 @@ FOUND = {
     11918: "a judge that did not ask how long another owner waits for its own trainer",
     11335: "a judge that did not see that a log still lets go of a snapshot which was broken off",
     11032: "a member that was not READY removed the one that it was to take the state from",
+    20082: "a newcomer was READY before it heard that another had taken the snapshot of a member that left",
+    20468: "a node waited for ever for a relay that was cut off from the owner, which it was linked with",
     1236: "an ambush that sprang before all was healed and killed an owner after that",
 }
 
