@@ -9,15 +9,18 @@ on.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import StateRequest, close_descriptors
-from p2psgd.ipc.script_state import pack_state
+from p2psgd.ipc.script_state import EVALUATED, EVALUATION, TRAINED, pack_state
 from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 
@@ -30,12 +33,14 @@ MakeState = Callable[[], Mapping[str, Any]]
 class Keeping:
     """Answers the daemon's requests for the state; `make_state` is the script's part, None if it has none.
 
-    `given`: a state was given since somebody last set this to False.
+    `given`: a state was given since somebody last set this to False. `evaluated`: the number and the point of
+    the last evaluation, (P,), which are kept as the trained weights of a script that names no others.
     """
 
     def __init__(self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute) -> None:
         self.make_state: MakeState | None = None
         self.given = False
+        self.evaluated: tuple[int, NDArray[Any]] | None = None
         self._client = client
         self._memory = memory
         self._compute = compute
@@ -96,8 +101,12 @@ class Keeping:
     def pack(self) -> list[int]:
         """Return the script's part as a memfd, now the caller's; nothing if it has none.
 
-        TrainerError if it holds what cannot be kept.
+        TrainerError if it holds what cannot be kept. The last point is left out if there is no room for it.
         """
-        if self.make_state is None:
-            return []
-        return [sealed_copy("p2psgd-script", *pack_state(self.make_state()))]
+        state = None if self.make_state is None else self.make_state()
+        pieces = None if state is None else pack_state(state)
+        if self.evaluated is not None and (state is None or TRAINED not in state):
+            number, point = self.evaluated
+            with contextlib.suppress(TrainerError):
+                pieces = pack_state({**(state or {}), EVALUATED: point, EVALUATION: number})
+        return [] if pieces is None else [sealed_copy("p2psgd-script", *pieces)]

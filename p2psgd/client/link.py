@@ -49,7 +49,7 @@ from p2psgd.ipc.protocol import (
 )
 from p2psgd.ipc.reported import FIGURES
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX, Wakeup
-from p2psgd.ipc.script_state import pack_state, read_state
+from p2psgd.ipc.script_state import of_script, pack_state, read_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
@@ -113,7 +113,7 @@ class Link:
             replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
             memories += descriptors[7:own] if self.mode.dense else []
             script = descriptors[own:]
-            self.restored = read_state(script[0]) if script else None
+            self.restored = of_script(read_state(script[0])) if script else None
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
             self._compute = make_compute(answer, self._memory)
             self._compute.copy_from(replica)
@@ -291,8 +291,8 @@ class Link:
         Raises:
             TrainerError: the run is in another mode; another point than the other members'; a portion that
                 no member can compute, such as one whose data cannot be read, or whose gradient is not finite
-                or has another shape; a function that is not deterministic; the daemon is gone or asks for the
-                end.
+                or has another shape; a function that is not deterministic; the daemon is gone.
+            SystemExit: the daemon asks this trainer to end; it ends the script, with exit code 0.
 
         Example:
             ```python
@@ -305,9 +305,15 @@ class Link:
             ```
         """
         result = self._evaluate(function, point, data, portions=portions)
+        self._keep_point(point)
         if math.isfinite(result[0]):
             self._client.tell(ReportRequest(loss=result[0]))
         return result
+
+    def _keep_point(self, point: Any) -> None:
+        """Keep a copy of this point, (P,), as what the evaluations so far have led to."""
+        assert self._evaluations is not None
+        self._keeping.evaluated = self._evaluations.number, np.array(point).reshape(-1)
 
     def _evaluate(
         self, function: LossAndGradient, point: Any, data: Any, *, portions: int | None = None

@@ -40,6 +40,8 @@ _LENGTH: Final = struct.Struct("<I")
 
 BUFFER: Final = "buffer:"  # then a name: an array that files of weights have as well, under that name
 TRAINED: Final = "trained:"  # an array (P,): the weights that files of weights have in place of the replica's
+EVALUATED: Final = "evaluated:"  # likewise, where there are no others: the point of the last evaluation,
+EVALUATION: Final = "evaluation:"  # and the number of that evaluation
 ALIAS: Final = "alias:"  # then a name: a text, the tensor or buffer that files of weights have a second time
 
 ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview
@@ -52,10 +54,21 @@ def trained_weights(state: Mapping[str, ScriptValue] | None, weights: int) -> ND
     """Return the trained weights, float64 (P,), that a script keeps in a run with this number of `weights`;
     None if it keeps none.
     """
-    found = None if state is None else state.get(TRAINED)
+    found = None if state is None else state.get(TRAINED, state.get(EVALUATED))
     if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or found.shape != (weights,):
         return None
     return found.astype(np.float64)
+
+
+def last_evaluation(state: Mapping[str, ScriptValue] | None) -> int | None:
+    """Return the number of the evaluation whose point is kept as trained weights; None if other ones are."""
+    found = None if state is None or TRAINED in state else state.get(EVALUATION)
+    return found if isinstance(found, int) else None
+
+
+def of_script(state: ScriptState) -> ScriptState | None:
+    """Return a state without what evaluations have added to it; None if nothing is left."""
+    return {name: value for name, value in state.items() if name not in (EVALUATED, EVALUATION)} or None
 
 
 def trained_digest(trained: NDArray[np.float64]) -> int:

@@ -48,7 +48,7 @@ class RecipeLoss:
 
     def __call__(self, point: Vector) -> tuple[float, Vector]:
         """Return loss and gradient (P,) at a point (P,), the same on all nodes."""
-        loss, gradient = self._link.evaluate(self.part, point, self._samples, portions=self._portions)
+        loss, gradient = self._link._evaluate(self.part, point, self._samples, portions=self._portions)
         return loss + 0.5 * self._l2 * dot(point, point), gradient + self._l2 * point
 
     def part(self, point: Vector, samples: range) -> tuple[float, Vector]:
@@ -139,7 +139,7 @@ class FullBatchTraining:
             words = self._why_done(method, iterations)
             while not words and not self._interrupted():
                 words = self._iterate(method, iterations)
-        except TrainerError:
+        except (TrainerError, SystemExit):
             if not self._link.stopping:
                 raise
             return False

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.objective import Objective
@@ -44,15 +45,23 @@ class ModelClosure(Objective):
 
     def __call__(self) -> Any:
         """Return the mean loss over all data, and leave its gradient in the parameters."""
-        with torch.no_grad():
-            flat = torch.cat([each.reshape(-1) for each in self._parameters]).cpu().numpy()
-        value, gradient = self._evaluate(self._compute, flat, self._samples)
+        value, gradient = self._evaluate(self._compute, self._flat(), self._samples)
         self.value, start = value, 0
         for each in self._parameters:
             part = torch.from_numpy(gradient[start : start + each.numel()])
             each.grad = part.reshape(each.shape).to(each)
             start += each.numel()
         return torch.tensor(value, dtype=self._parameters[0].dtype)
+
+    def _flat(self) -> NDArray[Any]:
+        with torch.no_grad():
+            flat: NDArray[Any] = torch.cat([each.reshape(-1) for each in self._parameters]).cpu().numpy()
+        return flat
+
+    def _keep_result(self) -> None:
+        """A line search may end at a point that it did not ask for last."""
+        if self.value is not None:
+            self.link._keep_point(self._flat())
 
     def _compute(self, _: Any, samples: range) -> tuple[float, Any]:
         """Return this portion's part of the mean loss and of its gradient, at the parameters as they are."""

@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import script_state
-from p2psgd.ipc.script_state import ARRAYS, pack_state, read_state, unpack_state
+from p2psgd.ipc.script_state import (
+    ARRAYS,
+    EVALUATED,
+    EVALUATION,
+    TRAINED,
+    last_evaluation,
+    of_script,
+    pack_state,
+    read_state,
+    trained_weights,
+    unpack_state,
+)
 from p2psgd.ipc.segments import sealed_copy
 from tests.ipc.daemons import PATIENT
 
@@ -105,6 +116,19 @@ def test_a_state_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert len(packed({"x": bytes(800)})) < 1000
     with pytest.raises(TrainerError, match="takes 1064 bytes; at most 1000 are possible"):
         pack_state({"x": bytes(1000)})
+
+
+def test_the_point_of_the_last_evaluation_stands_for_trained_weights_unless_the_script_keeps_some() -> None:
+    state: dict[str, Any] = {"mine": 1, EVALUATED: np.ones(3, np.float32), EVALUATION: 7}
+    np.testing.assert_array_equal(trained_weights(state, 3), np.ones(3))
+    assert trained_weights(state, 4) is None
+    assert last_evaluation(state) == 7
+    assert of_script(state) == {"mine": 1}
+    trained = {**state, TRAINED: np.zeros(3)}
+    np.testing.assert_array_equal(trained_weights(trained, 3), np.zeros(3))
+    assert last_evaluation(trained) is None
+    assert of_script({EVALUATED: np.ones(3), EVALUATION: 7}) is None
+    assert last_evaluation(None) is None
 
 
 @pytest.mark.parametrize(

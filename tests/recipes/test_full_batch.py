@@ -41,7 +41,7 @@ class SumOfParts(Link):
     def __init__(self) -> None:
         pass
 
-    def evaluate(self, function: Any, point: Any, data: Any, *, portions: int | None = None) -> Any:
+    def _evaluate(self, function: Any, point: Any, data: Any, *, portions: int | None = None) -> Any:
         ends = [data * number // (portions or 1) for number in range((portions or 1) + 1)]
         parts = [function(point, range(begin, end)) for begin, end in itertools.pairwise(ends)]
         return sum(loss for loss, _ in parts), sum(gradient for _, gradient in parts)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import p2psgd
@@ -63,6 +64,12 @@ def test_lbfgs_goes_as_in_one_process() -> None:
         assert closure.value is not None
         closure()
         assert closure.value == pytest.approx(cross_entropy(plain, *data).item(), rel=1e-3)
+        with torch.no_grad():
+            next(model.parameters()).add_(1e-3)  # as a line search does that goes back to an earlier point
+    kept = closure.link._keeping.evaluated
+    assert kept is not None
+    flat = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
+    np.testing.assert_array_equal(kept[1], flat.numpy())
     for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-2, atol=1e-2)
 

@@ -134,6 +134,7 @@ def _node(status: NodeStatus, outcome: Outcome) -> Report:
         "reloads": trainer.reloads,
         "copies_mended": trainer.copies_mended,
         "restarts": trainer.restarts,
+        "alarms": [*status.alarms],
     }
 
 
@@ -305,7 +306,7 @@ def _total(report: Report) -> Report:
 
 
 def _notes(report: Report) -> list[str]:
-    """Return a line for each node with which something was out of the ordinary."""
+    """Return a line for each node with which something was out of the ordinary, and one for each alarm."""
     lost = {entry["node"]: entry["why"] for entry in report["lost"]}
     lines = []
     for node in report["per_node"]:
@@ -315,6 +316,11 @@ def _notes(report: Report) -> list[str]:
             f"dropped {count:,} x {reason}" for reason, count in sorted(node["dropped"].items()) if count
         ]
         lines += [f"{node['node']}: {', '.join(facts)}"] if facts else []
+        if first := [formatting.printable(words) for words in node["alarms"][:1]]:
+            more = formatting.counted(len(node["alarms"]) - 1, "more alarm")
+            lines.append(
+                f"{node['node']}: alarm: {first[0]}" + (f"; {more}" if len(node["alarms"]) > 1 else "")
+            )
     return lines
 
 

@@ -41,7 +41,7 @@ from p2psgd.cli.weights_file import export_weights, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.part import part_directories
-from p2psgd.ipc.script_state import trained_weights
+from p2psgd.ipc.script_state import last_evaluation, trained_weights
 from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
 
@@ -117,6 +117,7 @@ def copy_replica(daemon: LocalDaemon) -> NodeReplica:
         coordinates,
         answer.weights,
         trained_weights(script, answer.weights),
+        last_evaluation(script),
     )
 
 
@@ -380,6 +381,7 @@ class LocalRun:
                     break
                 troubles = self._converge()
                 converged, proofs = not troubles, self._prove()
+            self._display.say(*(note for proof in proofs for note in proof.notes))
             troubles += self._let_scripts_end()
             self._display.say(*self._output.read_all())
         outcome = self._outcome(proofs, wall_s, converged=converged)

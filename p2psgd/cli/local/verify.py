@@ -38,6 +38,7 @@ class NodeReplica:
     coordinates: NDArray[np.int32]
     weight_count: int
     trained: NDArray[np.float64] | None = None  # (P,) that its script keeps: then these are its weights
+    evaluation: int | None = None  # whose point they are; None if they are no such point
 
     @property
     def weights(self) -> NDArray[np.float32]:
@@ -97,6 +98,21 @@ class Proof:
             sentences.append(_difference(self.groups[0], group))
         return sentences
 
+    @property
+    def notes(self) -> list[str]:
+        """Return what could not be compared, in sentences: points of scripts that ended at an evaluation of
+        their own.
+        """
+        sentences = []
+        for group in self.groups:
+            if len({replica.evaluation for replica in group}) > 1:
+                ends = [f"{replica.node} at {replica.evaluation or 'none'}" for replica in group]
+                sentences.append(
+                    "the scripts ended at different evaluations, whose points are not compared:"
+                    f" {formatting.listed(ends)}"
+                )
+        return sentences
+
 
 def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
     """Compare the replicas; `key` is the run's key of the digest. Holds one copy per distinct replica."""
@@ -121,7 +137,7 @@ def _same(left: NodeReplica, right: NodeReplica) -> bool:
     return (
         left.run == right.run
         and np.array_equal(left.coordinates, right.coordinates)
-        and _bits(left.trained) == _bits(right.trained)
+        and (_bits(left.trained) == _bits(right.trained) or left.evaluation != right.evaluation)
     )
 
 

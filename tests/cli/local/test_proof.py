@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -75,6 +77,30 @@ def test_weights_are_exact(coordinates: NDArray[np.int32]) -> None:
     weights = replica("node-0", coordinates * 16_384).weights
     assert weights.dtype == np.float32
     assert weights[0] == -500 * 16_384 / 2**20
+
+
+def trained(node: str, coordinates: NDArray[np.int32], value: float, evaluation: int | None) -> NodeReplica:
+    weights = np.full(coordinates.size, value)
+    return replace(replica(node, coordinates), trained=weights, evaluation=evaluation)
+
+
+def test_points_of_one_evaluation_are_compared_to_the_bit(coordinates: NDArray[np.int32]) -> None:
+    same = [trained(node, coordinates, 0.5, 7) for node in ("node-0", "node-1")]
+    assert prove(same, KEY).identical
+    proof = prove([same[0], trained("node-1", coordinates, np.nextafter(0.5, 1), 7)], KEY)
+    assert not proof.identical
+    assert proof.notes == []
+
+
+def test_points_of_two_evaluations_are_not_compared_and_named(coordinates: NDArray[np.int32]) -> None:
+    ends = [("node-0", 0.5, 7), ("node-1", 0.25, 6), ("node-2", 0.25, None)]
+    proof = prove([trained(node, coordinates, value, evaluation) for node, value, evaluation in ends], KEY)
+    assert proof.identical
+    assert proof.findings == []
+    assert proof.notes == [
+        "the scripts ended at different evaluations, whose points are not compared: "
+        "node-0 at 7, node-1 at 6 and node-2 at none"
+    ]
 
 
 def test_nothing_to_compare_is_not_identical() -> None:

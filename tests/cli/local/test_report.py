@@ -162,6 +162,21 @@ def test_the_summary_names_what_went_wrong_on_a_node() -> None:
     assert "\nnode-1: 1 trainer restart, dropped 3 x crc\n" in text
 
 
+def test_the_summary_shows_the_first_alarm_of_a_node_and_the_number_of_others() -> None:
+    nodes = [
+        status(),
+        status("node-1", alarms=("one\x1b[2J",)),
+        status("node-2", alarms=("one", "two", "three")),
+    ]
+    report = build_report(outcome(statuses=nodes))
+    assert [node["alarms"] for node in report["per_node"]][1:] == [["one\x1b[2J"], ["one", "two", "three"]]
+    text = summary_text(report)
+    assert "\nnode-1: alarm: one" in text
+    assert "\x1b" not in text
+    assert "\nnode-2: alarm: one; 2 more alarms\n" in text
+    assert "node-0: alarm" not in text
+
+
 def test_a_ring_has_rounds_and_a_step_is_split() -> None:
     fast, slow = split(), split(timed_steps=500, waiting_s=8.0)
     parts = [
