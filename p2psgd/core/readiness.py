@@ -99,7 +99,7 @@ class JoinProgress(Lifecycle[Readiness]):
             return
         if admitted_in != self._since:  # also if it was out in between and never heard of it
             self._since = admitted_in
-            self._members, self._known_from = view.members, admitted_in or 0
+            self._members, self._known_from = view.members, view.number  # whoever left before is not seen
             if self.state is not Readiness.OUTSIDE:
                 self.move(Readiness.OUTSIDE)
         if admitted_in is None or self.ready:

@@ -157,6 +157,14 @@ def test_what_a_member_may_have_had_before_it_told_is_asked_of_those_that_stay()
     assert joiner.apply(A, 3).ready
 
 
+def test_a_member_that_left_before_this_node_heard_of_its_admission_counts_as_one_that_leaves() -> None:
+    joiner = Joiner(B)  # A was in views 5 and 6, and B has taken its snapshot since
+    joiner.view = View(7, (ME, B))
+    assert not joiner.on_message(B, [], 6).passed
+    assert not joiner.on_message(B, [row(A, 3, trimmed_to=3)], 7).ready
+    assert joiner.apply(A, 3).ready
+
+
 def test_who_has_all_of_a_member_that_leaves_asks_nobody_anew() -> None:
     joiner = Joiner(A, B)
     joiner.on_message(A, [row(A, 1)], 5)
