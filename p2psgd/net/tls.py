@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import os
 import re
 import ssl
@@ -117,7 +118,8 @@ def describe_expiry(expires: datetime, now: datetime) -> str:
 # What the files of a TLS directory are called, and how a certificate names its node.
 #
 # The subject's common name is what people call the node; the subjectAltName holds one URI, `p2psgd:node:`
-# and the node's id in 16 hexadecimal digits. The id is what is trusted.
+# and the node's id in 16 hexadecimal digits. The id is what is trusted. A CA that cannot draw an id writes
+# `p2psgd:name:` and a name that it gives to one node alone; the id follows from that.
 
 
 CA_FILE: Final = "ca.pem"
@@ -126,6 +128,7 @@ KEY_FILE: Final = "node.key"
 URI_PREFIX: Final = "p2psgd:node:"
 
 _URI: Final = re.compile(re.escape(URI_PREFIX) + "([0-9a-f]{16})")
+_URI_OF_NAME: Final = re.compile(r"p2psgd:name:[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,9 @@ def uri_of(node: int) -> str:
 
 
 def node_of(uri: str) -> int | None:
-    """Return the id in such a URI; None if it is another."""
+    """Return the id in such a URI, or that of the name in it; None if it is another."""
+    if _URI_OF_NAME.fullmatch(uri):
+        return int.from_bytes(hashlib.sha256(uri.encode()).digest()[:8], "big")
     match = _URI.fullmatch(uri)
     return int(match[1], 16) if match else None
 

@@ -5,6 +5,7 @@ No cluster has seen them: what is checked is their structure, and that they and 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ import yaml
 
 from p2psgd.base.environment import check_environment
 from p2psgd.cli.app import app
+from p2psgd.net import tls
 from p2psgd.node.stopping import DRAIN_TIMEOUT_S
 from tests import DEADLINE_S
 from tests.operations.machines import CHECKOUT
@@ -63,18 +65,29 @@ def variables_of(objects: dict[str, Manifest]) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in node_of(objects)["env"]}
 
 
+def render_with_cert_manager(place: Path) -> dict[str, Manifest]:
+    """Return the objects of base with the component, by a kustomization as a user writes it."""
+    folders = {name: os.path.relpath(FOLDER / name, place) for name in ("base", "cert-manager")}
+    words = {"resources": [folders["base"]], "components": [folders["cert-manager"]]}
+    (place / "kustomization.yaml").write_text(yaml.dump(words))
+    return render(str(place))
+
+
 @pytest.fixture(params=["base", "spot"])
 def objects(request: pytest.FixtureRequest) -> dict[str, Manifest]:
     return render(request.param)
 
 
-def test_the_objects_fit_the_schemas_of_a_current_kubernetes(objects: dict[str, Manifest]) -> None:
-    """But the PodMonitor, which is the Prometheus operator's."""
+def test_the_objects_fit_the_schemas_of_a_current_kubernetes(
+    objects: dict[str, Manifest], tmp_path: Path
+) -> None:
+    """But the PodMonitor, which is the Prometheus operator's, and the Issuer, which is cert-manager's."""
     schemas: Any = pytest.importorskip("kubernetes_validate", reason="needs make .venv/.test-engines")
     version = schemas.latest_version()
     assert tuple(map(int, version.split(".")[:2])) >= (1, 37)
     for kind in objects.keys() - {"PodMonitor"}:
         schemas.validate(objects[kind], version, strict=True)
+    schemas.validate(render_with_cert_manager(tmp_path)["StatefulSet"], version, strict=True)
     node_of(objects)["livenessProbe"]["httpget"] = {}
     with pytest.raises(schemas.ValidationError, match="httpget"):
         schemas.validate(objects["StatefulSet"], version, strict=True)
@@ -170,6 +183,27 @@ def test_the_first_container_gives_a_node_its_own_certificate(tmp_path: Path) ->
     copied = {path.name: path.read_text() for path in (tmp_path / "tls").iterdir()}
     assert copied == {"ca.pem": "ca.pem", "node.pem": "p2psgd-0.pem", "node.key": "p2psgd-0.key"}
     assert (tmp_path / "tls" / "node.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_cert_manager_gives_a_pod_the_certificate_of_its_own_name_where_the_node_looks_for_it(
+    tmp_path: Path,
+) -> None:
+    objects = render_with_cert_manager(tmp_path)
+    pod = pod_of(objects)
+    assert not pod["initContainers"]
+    assert "secret" not in str(pod["volumes"])
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "tls"]
+    given = {key.partition("/")[2]: value for key, value in volume["csi"]["volumeAttributes"].items()}
+    files = given["ca-file"], given["certificate-file"], given["privatekey-file"]
+    assert files == (tls.CA_FILE, tls.CERTIFICATE_FILE, tls.KEY_FILE)
+    (mount,) = [each for each in node_of(objects)["volumeMounts"] if each["name"] == "tls"]
+    assert f"--tls={mount['mountPath']}" in node_of(objects)["args"]
+    ids = {tls.node_of(given["uri-sans"].replace("${POD_NAME}", f"p2psgd-{index}")) for index in range(4)}
+    assert len(ids - {None}) == 4
+    assert given["common-name"] == "${POD_NAME}"
+    assert {"server auth", "client auth"} <= set(given["key-usages"].split(","))
+    assert int(given["fs-group"]) == pod["securityContext"]["runAsGroup"]
+    assert given["issuer-name"] == objects["Issuer"]["metadata"]["name"]
 
 
 def test_a_pod_has_the_time_that_leaving_takes_and_a_spot_machine_what_it_gives() -> None:

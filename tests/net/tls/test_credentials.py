@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import ssl
@@ -9,6 +10,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.ca_authority import CA_DAYS, create_authority
@@ -89,6 +94,55 @@ def test_a_certificate_that_names_no_node_is_refused(directory: Path) -> None:
     shutil.copy(made / "ca.pem", directory / "node.pem")
     shutil.copy(made / "ca.key", directory / "node.key")
     assert fault(directory)
+
+
+def signed_for(certificates: Certificates, place: Path, uri: str, name: str) -> Path:
+    """A TLS directory of a CA's that knows a name alone, with the extensions that cert-manager writes."""
+    place.mkdir()
+    held = certificates.authority
+    key, ca_key = ec.generate_private_key(ec.SECP256R1()), held.directory / "ca.key"
+    signer = serialization.load_pem_private_key(ca_key.read_bytes(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    made = (
+        x509.CertificateBuilder(serial_number=x509.random_serial_number())
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(held.certificate.subject)
+        .public_key(key.public_key())
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=90))
+        .add_extension(x509.KeyUsage(True, *[False] * 8), critical=True)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
+        .sign(signer, hashes.SHA256())
+    )
+    shutil.copy(held.directory / "ca.pem", place)
+    (place / "node.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (place / "node.key").touch(0o600)
+    (place / "node.key").write_bytes(key.private_bytes(*pem))
+    return place
+
+
+def test_a_certificate_may_hold_a_name_from_which_the_id_follows(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    first, again, other = (
+        Credentials.load(signed_for(certificates, tmp_path / place, f"p2psgd:name:{name}", name))
+        for place, name in (("a", "pod-0"), ("b", "pod-0"), ("c", "pod-1"))
+    )
+    digest = hashlib.sha256(b"p2psgd:name:pod-0").hexdigest()
+    assert (first.node, first.name) == (int(digest[:16], 16), "pod-0")
+    assert (again.node, other.node != first.node) == (first.node, True)
+
+
+@pytest.mark.parametrize("name", ["", "-pod", "a b", "a/b", "x" * 65, "pod%2D0", "pod-0\n"])
+def test_a_name_of_another_form_names_no_node(certificates: Certificates, tmp_path: Path, name: str) -> None:
+    directory = signed_for(certificates, tmp_path / "tls", f"p2psgd:name:{name}", "pod")
+    assert "names no node of p2psgd" in fault(directory)
 
 
 def test_reloading_takes_what_is_there_now_or_keeps_what_was(
