@@ -123,6 +123,8 @@ def attach(
         raise TrainerError(
             "shards=... is agreed on with the initial weights: give these as well, or leave it out"
         )
+    if shards is not None and not isinstance(shards, ShardList):
+        raise TrainerError(f"shards must be the list of a p2psgd.data.Shards; it is {shards!r:.100}")
     try:
         if initial is not None:
             proposal, coordinates = propose(

@@ -9,18 +9,18 @@ on.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import StateRequest, close_descriptors
-from p2psgd.ipc.script_state import EVALUATED, EVALUATION, TRAINED, pack_state
+from p2psgd.ipc.script_state import ENDED, EVALUATED, TRAINED, check_trained, pack_state
 from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 
@@ -33,19 +33,43 @@ MakeState = Callable[[], Mapping[str, Any]]
 class Keeping:
     """Answers the daemon's requests for the state; `make_state` is the script's part, None if it has none.
 
-    `given`: a state was given since somebody last set this to False. `evaluated`: the number and the point of
-    the last evaluation, (P,), which are kept as the trained weights of a script that names no others.
+    `given`: a state was given since somebody last set this to False. `ended`: what the script has come to, in
+    words that two nodes have in common only where their weights must be equal; empty before the first
+    evaluation.
     """
 
     def __init__(self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute) -> None:
         self.make_state: MakeState | None = None
         self.given = False
-        self.evaluated: tuple[int, NDArray[Any]] | None = None
+        self.ended = ""
+        self._point: NDArray[Any] | None = None  # (P,), the trained weights of a script that names no others
+        self._broken_off = False
         self._client = client
         self._memory = memory
         self._compute = compute
         self._met = 0  # the last wish that a send has met
         self._next_unasked = 0.0
+
+    def check(self, make_state: MakeState) -> None:
+        """Raise TrainerError if what this makes cannot be kept."""
+        state = make_state()
+        pack_state(state)
+        check_trained(state, self._compute.weights.size)
+
+    def note_point(self, point: Any, ended: str) -> None:
+        """Keep a copy of a point, (P,), as what the script has come to."""
+        flat = np.asarray(point).reshape(-1)
+        if self._point is None or self._point.dtype != flat.dtype:
+            self._point = flat.copy()
+        else:
+            np.copyto(self._point, flat)
+        self.ended = ended
+
+    def break_off(self) -> None:
+        """Give no state of the script any more, as it may be in the middle of anything: the daemon keeps the
+        last one.
+        """
+        self._broken_off = self.make_state is not None
 
     def give_if_asked(self) -> None:
         """Give the state, between two steps, if the daemon wants it."""
@@ -74,10 +98,11 @@ class Keeping:
         began = time.monotonic()
         if began < self._next_unasked:
             return
-        self._give_unasked()
+        self.give_unasked()
         self._next_unasked = began + max(UNASKED_S, UNASKED_SHARE * (time.monotonic() - began))
 
-    def _give_unasked(self) -> None:
+    def give_unasked(self) -> None:
+        """Give the script's part, between two steps."""
         if descriptors := self.pack():
             try:
                 memory = self._memory
@@ -103,10 +128,21 @@ class Keeping:
 
         TrainerError if it holds what cannot be kept. The last point is left out if there is no room for it.
         """
-        state = None if self.make_state is None else self.make_state()
-        pieces = None if state is None else pack_state(state)
-        if self.evaluated is not None and (state is None or TRAINED not in state):
-            number, point = self.evaluated
-            with contextlib.suppress(TrainerError):
-                pieces = pack_state({**(state or {}), EVALUATED: point, EVALUATION: number})
-        return [] if pieces is None else [sealed_copy("p2psgd-script", *pieces)]
+        if self._broken_off:
+            return []
+        state = {} if self.make_state is None else dict(self.make_state())
+        check_trained(state, self._compute.weights.size)
+        added: dict[str, Any] = {}
+        if self.ended and TRAINED in state:
+            added = {ENDED: f"the script's own, after {self.ended}"}
+        elif self._point is not None:
+            added = {EVALUATED: self._point, ENDED: self.ended}
+        if self.make_state is None and not added:
+            return []
+        try:
+            pieces = pack_state({**state, **added})
+        except TrainerError:
+            if not added:
+                raise
+            pieces = pack_state(state)
+        return [sealed_copy("p2psgd-script", *pieces)]

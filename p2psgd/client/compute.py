@@ -177,7 +177,10 @@ def _checked(magnitude: object, what: str) -> int:
         or not isinstance(magnitude, int | np.integer)
         or not 1 <= magnitude <= most
     ):
-        raise TrainerError(f"{what} must be an int, the quanta, from 1 to {most}; it is {magnitude!r}")
+        raise TrainerError(
+            f"{what} must be an int, a number of quanta (of 2**-20 each, by default) from 1 to {most}; it is"
+            f" {magnitude!r}"
+        )
     return int(magnitude)
 
 

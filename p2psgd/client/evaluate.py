@@ -148,6 +148,7 @@ class Evaluations:
                 return read_sums(self._totals, limits, self._borders, cut.portions)
             self._keeping.give_if_asked()
             if stopping():
+                self._keeping.give_unasked()
                 raise SystemExit(0)  # what follows in the script needs a result
             added = b"".join(portion.to_bytes(2, "little") for portion in answer.add)
             if answer.compute < 0:

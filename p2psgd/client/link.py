@@ -49,7 +49,7 @@ from p2psgd.ipc.protocol import (
 )
 from p2psgd.ipc.reported import FIGURES
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX, Wakeup
-from p2psgd.ipc.script_state import of_script, pack_state, read_state
+from p2psgd.ipc.script_state import ScriptState, of_script, read_state
 from p2psgd.ipc.trainer_memory import TrainerMemory
 from p2psgd.wire import codec
 from p2psgd.wire.messages import Fields
@@ -69,7 +69,7 @@ from p2psgd.wire.rule import RATE_MAX
 
 DETACH_TIMEOUT_S = 10.0
 SENDS_AHEAD = 2  # of the daemon, in mode `owners`: others see what is contributed later than elsewhere
-_NO_RATE = "in this run delta is a change, learning rate included; owners take one with a rule but 'sum'"
+_NO_RATE = "in this run delta is a change, learning rate included; only a rule of owners but 'sum' takes one"
 _EVALUATES = "there is nothing to send or receive in mode 'closure': call evaluate"
 FIRST_STATE_STEPS = 10  # then the script's state is given unasked for the first time
 
@@ -113,7 +113,7 @@ class Link:
             replica, *memories, wake_trainer, wake_daemon = descriptors[:7]
             memories += descriptors[7:own] if self.mode.dense else []
             script = descriptors[own:]
-            self.restored = of_script(read_state(script[0])) if script else None
+            self.restored = _restored(script, self.mode)
             self._memory = TrainerMemory(answer, memories, Wakeup(wake_trainer), Wakeup(wake_daemon), Given())
             self._compute = make_compute(answer, self._memory)
             self._compute.copy_from(replica)
@@ -174,7 +174,7 @@ class Link:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._keeping.make_state = None  # it may be in the middle of anything
+            self._keeping.break_off()
         self.close(finished=kind is None)
 
     @property
@@ -261,7 +261,7 @@ class Link:
             ```
         """
         self._check_open()
-        pack_state(make_state())
+        self._keeping.check(make_state)
         self._keeping.make_state = make_state
 
     def evaluate(
@@ -305,15 +305,15 @@ class Link:
             ```
         """
         result = self._evaluate(function, point, data, portions=portions)
-        self._keep_point(point)
+        self._keeping.note_point(point, self._keeping.ended)
         if math.isfinite(result[0]):
             self._client.tell(ReportRequest(loss=result[0]))
         return result
 
-    def _keep_point(self, point: Any) -> None:
-        """Keep a copy of this point, (P,), as what the evaluations so far have led to."""
+    def _keep_end(self, point: Any) -> None:
+        """Keep a copy of this point, (P,), as what all evaluations have led to."""
         assert self._evaluations is not None
-        self._keeping.evaluated = self._evaluations.number, np.array(point).reshape(-1)
+        self._keeping.note_point(point, f"the end, after evaluation {self._evaluations.number}")
 
     def _evaluate(
         self, function: LossAndGradient, point: Any, data: Any, *, portions: int | None = None
@@ -323,8 +323,11 @@ class Link:
         self._client.check_daemon()
         if self._evaluations is None:
             raise TrainerError("evaluate is for a run in mode 'closure': attach(..., mode='closure')")
+        if self._keeping.ended:
+            self._keeping.give_now_and_then()
         result = self._evaluations.run(function, point, data, portions, stopping=lambda: self.stopping)
         self._memory.publish([], None, steps=1)
+        self._keeping.ended = f"evaluation {self._evaluations.number}"
         return result
 
     def receive(self) -> int:
@@ -1071,6 +1074,12 @@ class Link:
             " trainer, and the daemon gives the next one zero there; look in the script for what writes"
             " outside its arrays"
         )
+
+
+def _restored(memory: list[int], mode: Mode) -> ScriptState | None:
+    """Return the state in the memfd that the daemon gives, if any, without what evaluations added."""
+    state = read_state(memory[0]) if memory else None
+    return of_script(state) if state is not None and mode.closure else state
 
 
 def _make_ternary_pass(

@@ -7,7 +7,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeGuard
 
 import msgpack
 import numpy as np
@@ -40,8 +40,8 @@ _LENGTH: Final = struct.Struct("<I")
 
 BUFFER: Final = "buffer:"  # then a name: an array that files of weights have as well, under that name
 TRAINED: Final = "trained:"  # an array (P,): the weights that files of weights have in place of the replica's
-EVALUATED: Final = "evaluated:"  # likewise, where there are no others: the point of the last evaluation,
-EVALUATION: Final = "evaluation:"  # and the number of that evaluation
+EVALUATED: Final = "evaluated:"  # likewise, where there are no others: the point of the last evaluation
+ENDED: Final = "ended:"  # a text: what these weights are of. Where it is the same, so are the weights.
 ALIAS: Final = "alias:"  # then a name: a text, the tensor or buffer that files of weights have a second time
 
 ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview
@@ -55,20 +55,32 @@ def trained_weights(state: Mapping[str, ScriptValue] | None, weights: int) -> ND
     None if it keeps none.
     """
     found = None if state is None else state.get(TRAINED, state.get(EVALUATED))
-    if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or found.shape != (weights,):
-        return None
-    return found.astype(np.float64)
+    return found.astype(np.float64).reshape(-1) if _are_weights(found, weights) else None
 
 
-def last_evaluation(state: Mapping[str, ScriptValue] | None) -> int | None:
-    """Return the number of the evaluation whose point is kept as trained weights; None if other ones are."""
-    found = None if state is None or TRAINED in state else state.get(EVALUATION)
-    return found if isinstance(found, int) else None
+def check_trained(state: Mapping[str, Any], weights: int) -> None:
+    """Raise TrainerError if a state has trained weights that are not those of this number of `weights`."""
+    if TRAINED in state and not _are_weights(found := state[TRAINED], weights):
+        what = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise TrainerError(
+            f"{TRAINED!r} of the state must be an array of floats, one for each of the {weights} weights; it"
+            f" is {what}"
+        )
+
+
+def _are_weights(found: Any, weights: int) -> TypeGuard[NDArray[Any]]:
+    return isinstance(found, np.ndarray) and found.dtype.kind == "f" and found.size == weights
+
+
+def end_of(state: Mapping[str, ScriptValue] | None) -> str:
+    """Return the words on what the trained weights in a state are of; empty if there are none."""
+    found = None if state is None else state.get(ENDED)
+    return found if isinstance(found, str) else ""
 
 
 def of_script(state: ScriptState) -> ScriptState | None:
-    """Return a state without what evaluations have added to it; None if nothing is left."""
-    return {name: value for name, value in state.items() if name not in (EVALUATED, EVALUATION)} or None
+    """Return a state without what evaluations have added to it; None if there was nothing else."""
+    return {name: value for name, value in state.items() if name not in (EVALUATED, ENDED)} or None
 
 
 def trained_digest(trained: NDArray[np.float64]) -> int:

@@ -38,7 +38,7 @@ from p2psgd.cli.local.verify import Convergence, frontier_of, who_lacks_what
 from p2psgd.cli.options import check_failure_timeout
 from p2psgd.net.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 from p2psgd.observe.status import NodeState, NodeStatus, read_status
-from p2psgd.ray.node import Job, Look, NodeActor, Order, Sum
+from p2psgd.ray.node import Job, Look, NodeActor, Order, Sum, are_equal
 from p2psgd.storage.files import replacing
 from p2psgd.wire.messages import MEMBERS_MAX
 
@@ -320,14 +320,16 @@ class _Driver:
         with self._display:
             self._gather(interruption, wait_s)
             self._train(interruption)
-            troubles, sums = self._compare()
+            troubles, sums = self._compare(interruption)
             if not sums:
                 raise UsageError(f"no node gives a replica: {listed(troubles)}", ExitCode.FAILED)
             troubles += self._let_scripts_end(interruption)
             wall_s = time.monotonic() - self._began
             first = next(actor for actor in self._live if actor.node and actor.node.name in sums)
             weights: bytes = self._ray.get(first.handle.weights.remote(), timeout=CALL_LIMIT_S)
-            identical = len(set(sums.values())) == 1 and all(each.is_right for each in sums.values())
+            identical = are_equal(sums.values(), interrupted=interruption.requested) and all(
+                each.is_right for each in sums.values()
+            )
             troubles += self._stop(remove=identical and not keep)
             report = self._report(sums, wall_s, identical=identical) | {"troubles": troubles}
             self._display.say(summary_text(report), *(f"failed: {each}" for each in troubles))
@@ -335,6 +337,7 @@ class _Driver:
 
     def _report(self, sums: Mapping[str, Sum], wall_s: float, *, identical: bool) -> Report:
         nodes = {node.name: node for node in self._nodes.values() if node.starts}
+        digests = {each.digest for each in sums.values()}
         gone = "its actor or its machine went, and did not come back"
         lost = {name: node.why or gone for name, node in nodes.items() if name not in sums}
         report = build_report(
@@ -346,7 +349,10 @@ class _Driver:
                 speeds={name: node.speed.per_s for name, node in nodes.items()},
                 paces={name: node.pace.per_s for name, node in nodes.items()},
                 identical=identical,
-                digest=next(iter(sums.values())).digest if identical else None,
+                digest=digests.pop() if identical and len(digests) == 1 else None,
+                ends=[listed([f"{name} at {each.ended}" for name, each in sums.items()])]
+                if identical and len(digests) > 1
+                else [],
                 digests={name: each.digest for name, each in sums.items()},
                 lost=lost,
             )
@@ -413,7 +419,7 @@ class _Driver:
                     actor.handle.finish.remote()
             self._turn(STOPPING)
 
-    def _compare(self) -> tuple[list[str], dict[str, Sum]]:
+    def _compare(self, interruption: Interruption) -> tuple[list[str], dict[str, Sum]]:
         """Wait until all nodes have the same updates, and compare their replicas; return what went wrong, and
         what stands for each replica.
         """
@@ -427,7 +433,7 @@ class _Driver:
                         sums[actor.node.name] = self._sum_of(actor, actor.node)
                     except (self._ray.exceptions.RayError, P2psgdError) as error:
                         troubles.append(f"{actor.node.name} gave no replica: {_last_line(error)}")
-            if len(set(sums.values())) == 1:
+            if are_equal(sums.values(), interrupted=interruption.requested):
                 break
         else:
             troubles.append(f"the replicas of {listed(list(sums))} are not identical")

@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from p2psgd.cli.local.verify import NodeReplica
 from p2psgd.cli.weights_file import fetch_arrays, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path, default_state_directory
-from p2psgd.ipc.script_state import trained_weights
+from p2psgd.ipc.script_state import end_of, trained_weights
 from p2psgd.net.address import PORT_DEFAULT
 from p2psgd.net.tls import write_key
 from p2psgd.storage.files import make_directory
@@ -111,6 +111,18 @@ class Sum(NamedTuple):
     digest: int  # of the weights, as their daemon vouches for it
     is_right: bool  # the replica has the digest that the daemon says
     sha256: str
+    trained: str = ""  # SHA-256 of the weights that the script keeps, if it does,
+    ended: str = ""  # and what they are of; only weights of the same must be equal
+
+
+def are_equal(sums: Collection[Sum], *, interrupted: bool) -> bool:
+    """Return whether these stand for equal replicas. If the caller has `interrupted` the run, weights that
+    scripts keep may differ where they are of different ends of the scripts.
+    """
+    apart = interrupted and all(each.ended for each in sums)
+    if apart and len({(each.ended, each.trained) for each in sums}) == len({each.ended for each in sums}):
+        sums = [each._replace(trained="", digest=0) for each in sums]
+    return len({each._replace(ended="", is_right=True) for each in sums}) == 1
 
 
 class NodeActor:
@@ -164,10 +176,15 @@ class NodeActor:
         replica = NodeReplica(
             NAME, answer.mode, answer.quantum_log2, answer.digest, coordinates, answer.weights, trained
         )
-        mixed = hashlib.sha256(coordinates.tobytes())
-        mixed.update(b"" if trained is None else trained.tobytes())
-        right = codec.digest_coordinates(coordinates, key) == answer.digest
-        return Sum(answer.mode, answer.quantum_log2, replica.content_digest, right, mixed.hexdigest())
+        return Sum(
+            answer.mode,
+            answer.quantum_log2,
+            replica.content_digest,
+            codec.digest_coordinates(coordinates, key) == answer.digest,
+            hashlib.sha256(coordinates.tobytes()).hexdigest(),
+            "" if trained is None else hashlib.sha256(trained.tobytes()).hexdigest(),
+            end_of(script),
+        )
 
     def weights(self) -> bytes:
         """Return the weights, and the buffers of the node's script, as a safetensors file."""

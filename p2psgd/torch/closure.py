@@ -38,6 +38,8 @@ class ModelClosure(Objective):
         super().__init__(initial, portions, options)
         self.value: float | None = None
         self._parameters = list(named.values())
+        self._dtype = self._parameters[0].dtype
+        self._whole = False  # whether what the parameters hold was evaluated, or follows from it
         self._model = model
         self._loss = loss
         self._dataset = dataset
@@ -45,8 +47,9 @@ class ModelClosure(Objective):
 
     def __call__(self) -> Any:
         """Return the mean loss over all data, and leave its gradient in the parameters."""
+        self._whole = False
         value, gradient = self._evaluate(self._compute, self._flat(), self._samples)
-        self.value, start = value, 0
+        self._whole, self.value, start = True, value, 0
         for each in self._parameters:
             part = torch.from_numpy(gradient[start : start + each.numel()])
             each.grad = part.reshape(each.shape).to(each)
@@ -55,13 +58,13 @@ class ModelClosure(Objective):
 
     def _flat(self) -> NDArray[Any]:
         with torch.no_grad():
-            flat: NDArray[Any] = torch.cat([each.reshape(-1) for each in self._parameters]).cpu().numpy()
-        return flat
+            flat = torch.cat([each.reshape(-1) for each in self._parameters])
+            return np.asarray(flat.to("cpu", self._dtype))
 
     def _keep_result(self) -> None:
-        """A line search may end at a point that it did not ask for last."""
-        if self.value is not None:
-            self.link._keep_point(self._flat())
+        """Keep the parameters: an optimizer may end at a point that it did not evaluate last."""
+        if self._whole:
+            self.link._keep_end(self._flat())
 
     def _compute(self, _: Any, samples: range) -> tuple[float, Any]:
         """Return this portion's part of the mean loss and of its gradient, at the parameters as they are."""

@@ -68,7 +68,11 @@ def parse_rule(text: str) -> Rule:
     name, defaults = match[1], RULES[match[1]]
     given: dict[str, float] = {}
     for part in filter(str.strip, (match[2] or "").split(",")):
-        setting = _SETTING.fullmatch(part)
+        setting, key = _SETTING.fullmatch(part), part.partition("=")[0].strip()
+        if setting is None and "=" in part and key in defaults:
+            raise ValueError(
+                f"rule {name}: {part.strip()!r:.60} is refused: it must be a number {_RANGES[key][0]}"
+            )
         if setting is None or setting[1] not in defaults or setting[1] in given:
             has = ", ".join(defaults) or "none"
             raise ValueError(

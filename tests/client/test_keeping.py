@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.checkpoint import Keeping
 from p2psgd.ipc import script_state
-from p2psgd.ipc.script_state import EVALUATED, EVALUATION, TRAINED, read_state
+from p2psgd.ipc.script_state import ENDED, EVALUATED, TRAINED, read_state
 
 NONE: Any = None
+WEIGHTS = 200
+POINT = np.arange(float(WEIGHTS))
 
 
 def kept(keeping: Keeping) -> dict[str, Any] | None:
@@ -24,9 +27,16 @@ def kept(keeping: Keeping) -> dict[str, Any] | None:
     return state[0] if state else None
 
 
+def whole(keeping: Keeping) -> dict[str, Any]:
+    state = kept(keeping)
+    assert state is not None
+    return state
+
+
 @pytest.fixture
 def keeping() -> Keeping:
-    return Keeping(NONE, NONE, NONE)
+    compute: Any = SimpleNamespace(weights=np.zeros(WEIGHTS, np.float32))
+    return Keeping(NONE, NONE, compute)
 
 
 def test_without_state_and_evaluation_nothing_is_kept(keeping: Keeping) -> None:
@@ -34,27 +44,62 @@ def test_without_state_and_evaluation_nothing_is_kept(keeping: Keeping) -> None:
 
 
 def test_the_last_point_is_kept_beside_the_state_of_the_script(keeping: Keeping) -> None:
-    keeping.evaluated = 7, np.arange(3.0)
-    assert (state := kept(keeping)) is not None
-    assert state[EVALUATION] == 7
-    assert state[EVALUATED].tolist() == [0, 1, 2]
+    for number, point in ((6, POINT - 1), (7, POINT.reshape(2, -1).copy())):
+        keeping.note_point(point, f"evaluation {number}")
+    point[:] = 0.0  # the script goes on with its array
+    state = whole(keeping)
+    assert state[ENDED] == "evaluation 7"
+    np.testing.assert_array_equal(state[EVALUATED], POINT)
     keeping.make_state = lambda: {"mine": 1}
-    assert (state := kept(keeping)) is not None
-    assert sorted(state) == [EVALUATED, EVALUATION, "mine"]
+    assert sorted(kept(keeping) or {}) == sorted([ENDED, EVALUATED, "mine"])
 
 
-def test_trained_weights_of_the_script_are_kept_alone(keeping: Keeping) -> None:
-    keeping.evaluated = 7, np.arange(3.0)
-    keeping.make_state = lambda: {TRAINED: np.zeros(3)}
-    assert list(kept(keeping) or {}) == [TRAINED]
+def test_trained_weights_of_the_script_are_kept_in_place_of_the_point(keeping: Keeping) -> None:
+    keeping.note_point(POINT, "evaluation 7")
+    keeping.make_state = lambda: {TRAINED: POINT.reshape(-1, 2)}
+    state = whole(keeping)
+    assert sorted(state) == sorted([ENDED, TRAINED])
+    assert state[ENDED] == "the script's own, after evaluation 7"
+
+
+@pytest.mark.parametrize(
+    ("trained", "words"),
+    [
+        (POINT[:10], "one for each of the 200 weights; it is float64 (10,)"),
+        (np.zeros(200, np.int64), "it is int64 (200,)"),
+        (7.0, "it is float"),
+    ],
+)
+def test_trained_weights_that_are_not_those_of_the_run_are_refused(
+    keeping: Keeping, trained: Any, words: str
+) -> None:
+    with pytest.raises(TrainerError) as caught:
+        keeping.check(lambda: {TRAINED: trained})
+    assert words in str(caught.value)
+    keeping.make_state = lambda: {TRAINED: trained}
+    with pytest.raises(TrainerError, match="must be an array of floats"):
+        keeping.pack()
 
 
 def test_a_point_without_room_is_left_out(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_state, "STATE_BYTES_MAX", 1000)
-    keeping.evaluated = 7, np.zeros(200)
-    assert kept(keeping) is None
+    keeping.note_point(POINT, "evaluation 7")
     keeping.make_state = lambda: {"mine": bytes(500)}
     assert list(kept(keeping) or {}) == ["mine"]
     keeping.make_state = lambda: {"mine": bytes(2000)}
     with pytest.raises(TrainerError, match="at most 1000 are possible"):
         kept(keeping)
+
+
+def test_a_script_that_ends_with_an_error_leaves_its_last_state_as_it_was(keeping: Keeping) -> None:
+    keeping.make_state = lambda: {"mine": 1}
+    keeping.note_point(POINT, "evaluation 7")
+    keeping.break_off()
+    assert kept(keeping) is None
+
+
+def test_one_that_keeps_no_state_leaves_its_last_point(keeping: Keeping) -> None:
+    keeping.note_point(POINT, "evaluation 7")
+    keeping.break_off()
+    state = whole(keeping)
+    assert state[ENDED] == "evaluation 7"

@@ -206,7 +206,7 @@ def test_a_send_of_a_large_model_makes_several_updates_that_count_once(daemon: D
         (ZEROS.astype(">f2"), 1, "it is >f2"),
         (ZEROS.reshape(2, 1500), 1, "delta must be"),
         ([0.0] * WEIGHTS, 1, "it is list"),
-        (ZEROS, 0, "threshold must be an int, the quanta, from 1 to 1048576; it is 0"),
+        (ZEROS, 0, "threshold must be an int, a number of quanta"),
         (ZEROS, 2**20 + 1, "threshold must be"),
         (ZEROS, 1.0, "threshold must be"),
         (ZEROS, True, "threshold must be"),

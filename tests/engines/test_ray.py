@@ -24,7 +24,7 @@ import p2psgd.ray
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
-from p2psgd.ray.node import bind_port, claim_state
+from p2psgd.ray.node import Sum, are_equal, bind_port, claim_state
 from tests.daemons import until
 from tests.operations.machines import CHECKOUT
 
@@ -288,6 +288,19 @@ def test_a_wrong_argument_is_one_sentence(arguments: dict[str, Any], words: str)
         p2psgd.ray.run(**{"script": EXAMPLES / "train.py", **arguments})
     assert words in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_weights_of_different_ends_are_equal_only_after_an_interruption() -> None:
+    def of(trained: str, ended: str, *, sha: str = "r", digest: int = 1) -> Sum:
+        return Sum("closure", -20, digest, True, sha, trained, ended)
+
+    same, apart = [of("a", "7"), of("a", "8")], [of("a", "7"), of("b", "8", digest=2)]
+    assert are_equal(same, interrupted=False)
+    assert not are_equal(apart, interrupted=False)
+    assert are_equal(apart, interrupted=True)
+    assert not are_equal([*apart, of("c", "8", digest=3)], interrupted=True)
+    assert not are_equal([of("a", "7"), of("b", "", digest=2)], interrupted=True)
+    assert not are_equal([of("a", "7"), of("b", "8", sha="s")], interrupted=True)
 
 
 def test_two_actors_of_a_machine_have_a_state_and_a_port_each(tmp_path: Path) -> None:

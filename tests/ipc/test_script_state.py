@@ -17,10 +17,10 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.ipc import script_state
 from p2psgd.ipc.script_state import (
     ARRAYS,
+    ENDED,
     EVALUATED,
-    EVALUATION,
     TRAINED,
-    last_evaluation,
+    end_of,
     of_script,
     pack_state,
     read_state,
@@ -119,16 +119,14 @@ def test_a_state_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_point_of_the_last_evaluation_stands_for_trained_weights_unless_the_script_keeps_some() -> None:
-    state: dict[str, Any] = {"mine": 1, EVALUATED: np.ones(3, np.float32), EVALUATION: 7}
+    state: dict[str, Any] = {"mine": 1, EVALUATED: np.ones((3, 1), np.float32), ENDED: "evaluation 7"}
     np.testing.assert_array_equal(trained_weights(state, 3), np.ones(3))
     assert trained_weights(state, 4) is None
-    assert last_evaluation(state) == 7
+    assert end_of(state) == "evaluation 7"
     assert of_script(state) == {"mine": 1}
-    trained = {**state, TRAINED: np.zeros(3)}
-    np.testing.assert_array_equal(trained_weights(trained, 3), np.zeros(3))
-    assert last_evaluation(trained) is None
-    assert of_script({EVALUATED: np.ones(3), EVALUATION: 7}) is None
-    assert last_evaluation(None) is None
+    np.testing.assert_array_equal(trained_weights({**state, TRAINED: np.zeros(3)}, 3), np.zeros(3))
+    assert of_script({EVALUATED: np.ones(3), ENDED: "evaluation 7"}) is None
+    assert end_of(None) == end_of({ENDED: 7}) == ""
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,10 @@ def test_lbfgs_goes_as_in_one_process() -> None:
         assert closure.value == pytest.approx(cross_entropy(plain, *data).item(), rel=1e-3)
         with torch.no_grad():
             next(model.parameters()).add_(1e-3)  # as a line search does that goes back to an earlier point
-    kept = closure.link._keeping.evaluated
-    assert kept is not None
+    keeping = closure.link._keeping
     flat = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
-    np.testing.assert_array_equal(kept[1], flat.numpy())
+    np.testing.assert_array_equal(keeping._point, flat.numpy())
+    assert keeping.ended.startswith("the end, after evaluation ")
     for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-2, atol=1e-2)
 
@@ -100,6 +100,34 @@ def test_all_nodes_end_with_the_same_bits(tmp_path: Path, count: int) -> None:
         torch.optim.LBFGS(model.parameters(), max_iter=15, line_search_fn="strong_wolfe").step(closure)
     flat = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
     assert bits == {flat.numpy().tobytes().hex()}
+
+
+def test_parameters_in_the_middle_of_an_evaluation_are_no_result() -> None:
+    model, data = make()
+
+    def breaks(model: Any, inputs: Any, targets: Any) -> Any:
+        raise KeyboardInterrupt
+
+    closure = p2psgd_torch.closure(model, cross_entropy, data, portions=8, alone=True)
+    closure()
+    closure._loss = breaks
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    with pytest.raises(KeyboardInterrupt):
+        closure()
+    model.bfloat16()
+    closure.close()
+    assert closure.link._keeping.ended == "evaluation 1"
+    assert closure.link._closed
+
+
+def test_a_model_in_bfloat16_by_then_is_kept_as_it_is() -> None:
+    model, data = make()
+    with p2psgd_torch.closure(model, cross_entropy, data, portions=8, alone=True) as closure:
+        closure()
+        model.bfloat16()
+    assert closure.link._closed
+    assert closure.link._keeping.ended == "the end, after evaluation 1"
 
 
 def test_dropout_is_refused() -> None:

@@ -63,6 +63,7 @@ class Outcome:
     accuracies: Mapping[str, float] = field(
         default_factory=dict
     )  # of these replicas, on the recipe's test samples
+    ends: Sequence[str] = ()  # where scripts have ended whose weights therefore were not compared
     lost: Mapping[str, str] = field(default_factory=dict)  # node -> what became of it
     # of the nodes that could still be asked
     compression: Mapping[str, Compression | None] = field(default_factory=dict)
@@ -91,6 +92,7 @@ def build_report(outcome: Outcome) -> Report:
         "compression_ratio": compression_ratio(nodes),
         "compression": compression.model_dump(exclude_unset=True) if compression else None,
         "replicas_identical": outcome.identical,
+        "ended_apart": [*outcome.ends],
         "digest": combine_digests(parts) if outcome.parts and parts else _hexadecimal(outcome.digest),
         "test_accuracy": next(iter(outcome.accuracies.values()), None) if outcome.identical else None,
         "per_node": [_node(status, outcome) for status in nodes],
@@ -226,6 +228,8 @@ def replicas_sentence(report: Report) -> str:
         return "none left"
     if not report["replicas_identical"]:
         return "NOT identical"
+    if report["ended_apart"]:
+        return "identical, but the trained weights are of different moments, and were not compared"
     if live == 1:
         return f"one, digest {report['digest']}"
     if "parts" in report:
@@ -321,6 +325,7 @@ def _notes(report: Report) -> list[str]:
             lines.append(
                 f"{node['node']}: alarm: {first[0]}" + (f"; {more}" if len(node["alarms"]) > 1 else "")
             )
+    lines += [f"the scripts have ended apart: {formatting.printable(ends)}" for ends in report["ended_apart"]]
     return lines
 
 

@@ -41,7 +41,7 @@ from p2psgd.cli.weights_file import export_weights, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.part import part_directories
-from p2psgd.ipc.script_state import last_evaluation, trained_weights
+from p2psgd.ipc.script_state import end_of, trained_weights
 from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
 
@@ -117,7 +117,7 @@ def copy_replica(daemon: LocalDaemon) -> NodeReplica:
         coordinates,
         answer.weights,
         trained_weights(script, answer.weights),
-        last_evaluation(script),
+        end_of(script),
     )
 
 
@@ -381,7 +381,6 @@ class LocalRun:
                     break
                 troubles = self._converge()
                 converged, proofs = not troubles, self._prove()
-            self._display.say(*(note for proof in proofs for note in proof.notes))
             troubles += self._let_scripts_end()
             self._display.say(*self._output.read_all())
         outcome = self._outcome(proofs, wall_s, converged=converged)
@@ -395,7 +394,7 @@ class LocalRun:
                 write_report(self._plan.report, report)
             except OSError as error:
                 troubles.append(f"the report cannot be written: {error}")
-        troubles += [finding for proof in proofs for finding in proof.findings]
+        troubles += [finding for proof in proofs if not self._is_excused(proof) for finding in proof.findings]
         troubles += [f"{name} did not stop within {self._stop_limit_s:.0f} s and was killed" for name in late]
         troubles += [lost_sentence(report)] if self._watch.lost else []
         if not (proofs or troubles):
@@ -406,6 +405,10 @@ class LocalRun:
         for sentence in troubles:
             _print(self._console, f"failed: {sentence}", style="red")
         return ExitCode.OK if report["replicas_identical"] and not troubles else ExitCode.FAILED
+
+    def _is_excused(self, proof: Proof) -> bool:
+        """Return whether scripts have ended at different evaluations because the user wanted the end."""
+        return self._interruption.requested and proof.ended_apart
 
     @property
     def _ended_early(self) -> bool:
@@ -537,7 +540,9 @@ class LocalRun:
 
     def _outcome(self, proofs: Sequence[Proof], wall_s: float, *, converged: bool) -> Outcome:
         groups = [group for proof in proofs for group in proof.groups]
-        identical = bool(proofs) and converged and all(proof.identical for proof in proofs)
+        identical = (
+            bool(proofs) and converged and all(proof.identical or self._is_excused(proof) for proof in proofs)
+        )
         accuracies: dict[str, float] = {}
         if self._plan.recipe is not None:
             for group in groups:
@@ -556,6 +561,7 @@ class LocalRun:
             part_digests=[proof.digest for proof in proofs if proof.digest is not None] if identical else [],
             digests={replica.node: replica.content_digest for group in groups for replica in group},
             accuracies=accuracies,
+            ends=[proof.ends for proof in proofs if self._is_excused(proof)],
             lost=self._watch.lost,
             compression={daemon.name: fetch_compression(daemon) for daemon in self._watch.live},
         )

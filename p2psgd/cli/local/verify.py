@@ -38,7 +38,7 @@ class NodeReplica:
     coordinates: NDArray[np.int32]
     weight_count: int
     trained: NDArray[np.float64] | None = None  # (P,) that its script keeps: then these are its weights
-    evaluation: int | None = None  # whose point they are; None if they are no such point
+    ended: str = ""  # what they are of; only weights of the same must be equal
 
     @property
     def weights(self) -> NDArray[np.float32]:
@@ -99,19 +99,25 @@ class Proof:
         return sentences
 
     @property
-    def notes(self) -> list[str]:
-        """Return what could not be compared, in sentences: points of scripts that ended at an evaluation of
-        their own.
+    def ended_apart(self) -> bool:
+        """Return whether the replicas are equal, and only such trained weights differ as are of different
+        ends of the scripts.
         """
-        sentences = []
-        for group in self.groups:
-            if len({replica.evaluation for replica in group}) > 1:
-                ends = [f"{replica.node} at {replica.evaluation or 'none'}" for replica in group]
-                sentences.append(
-                    "the scripts ended at different evaluations, whose points are not compared:"
-                    f" {formatting.listed(ends)}"
-                )
-        return sentences
+        first, ends = self.groups[0][0], [{replica.ended for replica in group} for group in self.groups]
+        return (
+            len(self.groups) > 1
+            and not self.wrong_digests
+            and all(_same_replica(first, group[0]) for group in self.groups)
+            and "" not in set().union(*ends)
+            and sum(map(len, ends)) == len(set().union(*ends))
+        )
+
+    @property
+    def ends(self) -> str:
+        """Return where the scripts have ended, in words."""
+        return formatting.listed(
+            [f"{replica.node} at {replica.ended}" for group in self.groups for replica in group]
+        )
 
 
 def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
@@ -126,7 +132,8 @@ def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
             )
         for group in groups:
             if _same(group[0], replica):
-                group.append(dataclasses.replace(replica, coordinates=group[0].coordinates))
+                held = group[0]
+                group.append(dataclasses.replace(replica, coordinates=held.coordinates, trained=held.trained))
                 break
         else:
             groups.append([replica])
@@ -134,15 +141,15 @@ def prove(replicas: Iterable[NodeReplica], key: int) -> Proof:
 
 
 def _same(left: NodeReplica, right: NodeReplica) -> bool:
-    return (
-        left.run == right.run
-        and np.array_equal(left.coordinates, right.coordinates)
-        and (_bits(left.trained) == _bits(right.trained) or left.evaluation != right.evaluation)
+    if left.trained is None or right.trained is None:
+        return left.trained is right.trained and _same_replica(left, right)
+    return _same_replica(left, right) and np.array_equal(
+        left.trained.view(np.uint64), right.trained.view(np.uint64)
     )
 
 
-def _bits(trained: NDArray[np.float64] | None) -> bytes | None:
-    return None if trained is None else trained.tobytes()
+def _same_replica(left: NodeReplica, right: NodeReplica) -> bool:
+    return left.run == right.run and np.array_equal(left.coordinates, right.coordinates)
 
 
 def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -> str:
@@ -152,6 +159,12 @@ def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -
         return f"{names[1]}: the replica belongs to another run than that of {names[0]}"
     if np.array_equal(one.coordinates, other.coordinates):
         digests = f"{other.content_digest:016x} and {one.content_digest:016x}"
+        if one.ended != other.ended:
+            ends = [each.ended or "no evaluation" for each in (one, other)]
+            return (
+                f"{names[1]}: the script has ended at {ends[1]}, and that of {names[0]} at {ends[0]}: their"
+                f" weights have the digests {digests}"
+            )
         return f"{names[1]}: the trained weights differ from those of {names[0]}: digests {digests}"
     places = np.flatnonzero(one.coordinates != other.coordinates)
     first = int(places[0])

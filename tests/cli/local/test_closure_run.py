@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 
 from p2psgd.base.errors import ExitCode
 from tests.cli.local.run import Run
+from tests.daemons import P2PSGD, until
 
 pytestmark = pytest.mark.long
 
@@ -35,8 +37,10 @@ with p2psgd.attach(np.zeros(40, np.float32), mode="closure") as link:
 
     x = np.zeros(40)
     for _ in range(evaluations):
-        if len(sys.argv) > 4:
+        if "keeps" in sys.argv:
             link.keep(lambda: {"mine": 1, "trained:": np.full(40, 0.25)})
+        if "shorter" in sys.argv and link.rank == 1 and link.steps == 2:
+            break
         last = x.copy()
         value, gradient = link.evaluate(loss_and_gradient, x, rows, portions=12)
         x -= 5e-4 * gradient
@@ -81,6 +85,36 @@ def test_trained_weights_that_the_script_keeps_are_written_instead(tmp_path: Pat
         assert run.ends() == ExitCode.OK, run.output
         assert run.report()["replicas_identical"]
     np.testing.assert_array_equal(weights_in(tmp_path), np.full(40, 0.25, np.float32))
+
+
+def test_they_stay_where_the_script_ends_in_an_error(tmp_path: Path) -> None:
+    with run_of(tmp_path, 300, 0.002, 0.0, "keeps") as run:
+        run.wait_for_training(0, 5)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == ExitCode.OK, run.output
+    np.testing.assert_array_equal(weights_in(tmp_path), np.full(40, 0.25, np.float32))
+
+
+def test_a_script_that_ends_before_the_others_is_named(tmp_path: Path) -> None:
+    with run_of(tmp_path, 4, 0.002, 0.0, "shorter") as run:
+        assert run.ends() == ExitCode.FAILED, run.output
+        assert not run.report()["replicas_identical"]
+        assert "the script has ended at evaluation 2, and that of node-0 at evaluation 4" in run.output
+
+
+def test_a_running_script_gives_its_last_point_to_an_export(tmp_path: Path) -> None:
+    with run_of(tmp_path, 1_000_000, 0.02) as run:
+        run.wait_for_training(0, 10)
+        target = tmp_path / "early.npz"
+        command = [*P2PSGD, "export", str(target), "--state", str(run.state / "node-0")]
+        until(
+            lambda: (
+                subprocess.run(command, check=True, capture_output=True) and np.load(target)["weights"].any()
+            ),
+            "the point is there",
+        )
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == ExitCode.OK, run.output
 
 
 def test_ctrl_c_ends_the_scripts_without_a_traceback(tmp_path: Path) -> None:

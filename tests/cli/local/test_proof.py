@@ -79,28 +79,58 @@ def test_weights_are_exact(coordinates: NDArray[np.int32]) -> None:
     assert weights[0] == -500 * 16_384 / 2**20
 
 
-def trained(node: str, coordinates: NDArray[np.int32], value: float, evaluation: int | None) -> NodeReplica:
-    weights = np.full(coordinates.size, value)
-    return replace(replica(node, coordinates), trained=weights, evaluation=evaluation)
+def trained(node: str, coordinates: NDArray[np.int32], value: float | None, ended: str) -> NodeReplica:
+    weights = None if value is None else np.full(coordinates.size, value)
+    return replace(replica(node, coordinates), trained=weights, ended=ended)
 
 
 def test_points_of_one_evaluation_are_compared_to_the_bit(coordinates: NDArray[np.int32]) -> None:
-    same = [trained(node, coordinates, 0.5, 7) for node in ("node-0", "node-1")]
+    same = [trained(node, coordinates, 0.5, "evaluation 7") for node in ("node-0", "node-1")]
     assert prove(same, KEY).identical
-    proof = prove([same[0], trained("node-1", coordinates, np.nextafter(0.5, 1), 7)], KEY)
+    proof = prove([same[0], trained("node-1", coordinates, np.nextafter(0.5, 1), "evaluation 7")], KEY)
     assert not proof.identical
-    assert proof.notes == []
+    assert not proof.ended_apart
 
 
-def test_points_of_two_evaluations_are_not_compared_and_named(coordinates: NDArray[np.int32]) -> None:
-    ends = [("node-0", 0.5, 7), ("node-1", 0.25, 6), ("node-2", 0.25, None)]
-    proof = prove([trained(node, coordinates, value, evaluation) for node, value, evaluation in ends], KEY)
-    assert proof.identical
-    assert proof.findings == []
-    assert proof.notes == [
-        "the scripts ended at different evaluations, whose points are not compared: "
-        "node-0 at 7, node-1 at 6 and node-2 at none"
-    ]
+def test_points_of_two_evaluations_are_not_equal_and_it_is_said_why(coordinates: NDArray[np.int32]) -> None:
+    ends = [("node-0", 0.5, "7"), ("node-1", 0.25, "6"), ("node-2", 0.5, "7"), ("node-3", 0.25, "6")]
+    proof = prove([trained(node, coordinates, value, ended) for node, value, ended in ends], KEY)
+    assert not proof.identical
+    assert proof.digest is None
+    assert proof.ended_apart
+    assert proof.ends == "node-0 at 7, node-2 at 7, node-1 at 6 and node-3 at 6"
+    [finding] = proof.findings
+    assert finding.startswith(
+        "node-1 and node-3: the script has ended at 6, and that of node-0 and node-2 at 7: their weights have"
+    )
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [(0.5, "6"), (0.25, "7"), (-0.25, "7")],  # two of one evaluation differ, whatever comes first
+        [(0.25, "7"), (0.5, "6"), (-0.25, "7")],
+        [(0.25, "7"), (-0.25, "7"), (0.5, "6")],
+        [(0.5, "7"), (0.25, "")],
+        [(0.5, "7"), (None, "")],
+    ],
+)
+def test_nothing_else_is_excused(
+    coordinates: NDArray[np.int32], ends: list[tuple[float | None, str]]
+) -> None:
+    replicas = [trained(f"node-{i}", coordinates, value, ended) for i, (value, ended) in enumerate(ends)]
+    proof = prove(replicas, KEY)
+    assert not proof.identical
+    assert not proof.ended_apart
+    assert proof.findings
+
+
+def test_other_replicas_are_not_excused_by_other_ends(coordinates: NDArray[np.int32]) -> None:
+    left, right = (trained(node, coordinates, 0.5, node) for node in ("node-0", "node-1"))
+    assert prove([left, right], KEY).identical
+    proof = prove([left, trained("node-1", coordinates + 1, 0.25, "node-1")], KEY)
+    assert not proof.identical
+    assert not proof.ended_apart
 
 
 def test_nothing_to_compare_is_not_identical() -> None:

@@ -15,7 +15,7 @@ from tests.observe.statuses import lost as gone
 
 KEYS = (
     "nodes mode rounds rounds_per_s step weights quantum wall_s bits_per_index compression_ratio compression "
-    "replicas_identical digest test_accuracy per_node lost recipe trainer"
+    "replicas_identical ended_apart digest test_accuracy per_node lost recipe trainer"
 )
 NODE_KEYS = (
     "node steps steps_per_s samples samples_per_s updates_sent updates_applied indices_sent bytes_sent "
@@ -175,6 +175,14 @@ def test_the_summary_shows_the_first_alarm_of_a_node_and_the_number_of_others() 
     assert "\x1b" not in text
     assert "\nnode-2: alarm: one; 2 more alarms\n" in text
     assert "node-0: alarm" not in text
+
+
+def test_the_summary_says_where_scripts_ended_whose_weights_were_not_compared() -> None:
+    report = build_report(outcome(ends=["node-0 at evaluation 7 and node-1 at evaluation 6"], digest=None))
+    text = summary_text(report)
+    assert "identical, but the trained weights are of different moments, and were not compared" in text
+    assert "byte by byte" not in text
+    assert "\nthe scripts have ended apart: node-0 at evaluation 7 and node-1 at evaluation 6\n" in text
 
 
 def test_a_ring_has_rounds_and_a_step_is_split() -> None:
