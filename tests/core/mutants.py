@@ -15,7 +15,17 @@ from typing import Any, Final
 
 import pytest
 
-from p2psgd.core import checkpoint, membership, paxos, receive, replica, send, snapshot_serve, state
+from p2psgd.core import (
+    checkpoint,
+    membership,
+    paxos,
+    readiness,
+    receive,
+    replica,
+    send,
+    snapshot_serve,
+    state,
+)
 from p2psgd.node import run as node_run
 from tests.core import (
     test_bad_updates,
@@ -24,6 +34,7 @@ from tests.core import (
     test_consensus,
     test_dense_state,
     test_eviction,
+    test_joining,
     test_receiving,
     test_repair,
     test_snapshot_giving,
@@ -199,6 +210,18 @@ CORE_MUTANTS: Final[dict[str, tuple[Mutant, Test]]] = {
     "pauses-counted-as-silence": (
         (Edit(node_run, "RunningClock.read", "now - self._read - self._gap_s_max", "0.0"),),
         test_timing.test_of_a_pause_no_more_than_the_gap_is_counted,
+    ),
+    "ready-by-what-was-told-before-its-first-view": (
+        (
+            Edit(
+                readiness, "JoinProgress.look", "view.members, view.number", "view.members, admitted_in or 0"
+            ),
+        ),
+        test_joining.test_a_member_that_left_before_this_node_heard_of_its_admission_counts_as_one_that_leaves,
+    ),
+    "ready-without-what-a-leaver-gave-away": (
+        (Edit(readiness, "JoinProgress._note_leavers", "if not met:", "if False:"),),
+        test_joining.test_what_a_member_had_is_waited_for_if_another_took_its_snapshot_before_it_was_out,
     ),
 }
 
