@@ -25,6 +25,7 @@ from p2psgd.base.errors import DaemonLost, ExitCode, P2psgdError, TrainerError, 
 from p2psgd.ipc.listener import socket_address
 from p2psgd.ipc.protocol import (
     ANSWER_BYTES_MAX,
+    STOPPED,
     Datagram,
     Received,
     Request,
@@ -163,7 +164,7 @@ class ControlClient:
                 if refusal is not None:
                     if self._has_ended():
                         self._keep_last_words(refusal, contribution=rejects_contribution(datagram.data))
-                    raise UsageError(refusal)
+                    raise UsageError(refusal, ExitCode.TEMPORARY if refusal == STOPPED else ExitCode.USAGE)
                 words = check_answer(WaitAnswer, fields).waits if on_wait and "waits" in fields else ""
             except P2psgdError:
                 self._forget_exchange()

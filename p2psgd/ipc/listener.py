@@ -19,6 +19,7 @@ from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.ipc.part import Part, count_parts, part_directories, part_directory
 from p2psgd.ipc.protocol import (
     REQUEST_BYTES_MAX,
+    STOPPED,
     Datagram,
     close_descriptors,
     pack_refusal,
@@ -282,7 +283,7 @@ class Listener:
     def close(self) -> None:
         """Close all connections and remove the socket file."""
         for connection in list(self._connections):
-            self.close_connection(connection, pack_refusal("the daemon has stopped"))
+            self.close_connection(connection, pack_refusal(STOPPED))
         if self._end is not None:
             assert self._loop is not None
             self._loop.remove_reader(self._end.fileno())

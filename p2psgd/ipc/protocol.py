@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgpack
 from pydantic import (
@@ -425,6 +425,9 @@ def pack_answer(fields: Fields) -> bytes:
     if len(datagram) > ANSWER_BYTES_MAX:
         raise TrainerError(f"the answer takes {len(datagram)} bytes, at most {ANSWER_BYTES_MAX} are possible")
     return datagram
+
+
+STOPPED: Final = "the daemon has stopped"  # the last words of one that ends
 
 
 def pack_refusal(words: str, *, contribution: bool = False) -> bytes:

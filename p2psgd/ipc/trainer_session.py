@@ -22,6 +22,7 @@ from p2psgd.ipc import layout
 from p2psgd.ipc.listener import Connection, Listener
 from p2psgd.ipc.protocol import (
     ERROR_CHARACTERS_MAX,
+    STOPPED,
     DetachRequest,
     EvaluateRequest,
     ReloadRequest,
@@ -227,7 +228,7 @@ class TrainerSession(Lifecycle[SessionState]):
         if self._look_due is not None:
             self._look_due.cancel()
         if self.attachment is not None:
-            farewell = pack_refusal("the daemon has stopped")
+            farewell = pack_refusal(STOPPED)
             self._leave(finished=False, words="was cut off: its daemon has stopped", farewell=farewell)
         self.connection = None
         self.move(SessionState.CLOSED)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.base.errors import DaemonLost, UsageError
+from p2psgd.base.errors import DaemonLost, ExitCode, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.ipc.client import ControlClient
 from tests import DEADLINE_S
@@ -132,8 +132,9 @@ def test_why_the_daemon_has_closed_is_told_again_also_when_it_was_an_answer(daem
         client.request("status")
         daemon.stop()
         # Its last words are there before the request: they are what it gets.
-        with pytest.raises(UsageError, match=r"^the daemon has stopped$"):
+        with pytest.raises(UsageError, match=r"^the daemon has stopped$") as caught:
             client.request("status")
+        assert caught.value.exit_code is ExitCode.TEMPORARY
         for ask in (client.check_daemon, lambda: client.request("status")):
             with pytest.raises(DaemonLost, match="closed this connection: the daemon has stopped"):
                 ask()
