@@ -38,9 +38,14 @@ def test_two_hosts_train_each_its_share_and_the_links_tell_what_it_costs(tmp_pat
 
 @pytest.mark.root
 def test_gradients_of_several_mini_batches_are_sent_once_also_over_links_with_a_delay(tmp_path: Path) -> None:
-    case = Case(GPT.ways["ddp-8"], 1000, fault="delayed", limit_s=8)
-    outcome = run(GPT, case, {"rate": 0.002}, tmp_path)
-    assert outcome.words == ""
+    for limit_s in (8, 60):  # on a busy machine eight batches may take the first seconds
+        case = Case(GPT.ways["ddp-8"], 1000, fault="delayed", limit_s=limit_s)
+        place = tmp_path / str(limit_s)
+        place.mkdir()
+        outcome = run(GPT, case, {"rate": 0.002}, place)
+        assert outcome.words == ""
+        if len(outcome.curve) > 1:
+            break
     assert outcome.curve[-1][2] < outcome.curve[0][2], "the loss falls"
     # Two hosts send their 1.9 MB of gradients each in one of eight mini-batches.
     assert outcome.step_bytes < 1_000_000

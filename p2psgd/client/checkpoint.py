@@ -20,7 +20,7 @@ from p2psgd.base.errors import TrainerError, UsageError
 from p2psgd.client.compute import Compute
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import StateRequest, close_descriptors
-from p2psgd.ipc.script_state import ENDED, EVALUATED, TRAINED, check_trained, pack_state
+from p2psgd.ipc.script_state import ENDED, EVALUATED, OWN, TRAINED, check_trained, pack_state
 from p2psgd.ipc.segments import sealed_copy
 from p2psgd.ipc.trainer_memory import TrainerMemory
 
@@ -38,11 +38,17 @@ class Keeping:
     evaluation.
     """
 
-    def __init__(self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute) -> None:
+    def __init__(
+        self, client: ControlClient, memory: TrainerMemory[Any], compute: Compute, *, restored: bool = False
+    ) -> None:
+        """`restored`: the script has got the state of a former trainer; it stays until the script says what
+        to keep, or ends.
+        """
         self.make_state: MakeState | None = None
         self.given = False
         self.ended = ""
         self._point: NDArray[Any] | None = None  # (P,), the trained weights of a script that names no others
+        self._withheld = restored
         self._broken_off = False
         self._client = client
         self._memory = memory
@@ -50,11 +56,12 @@ class Keeping:
         self._met = 0  # the last wish that a send has met
         self._next_unasked = 0.0
 
-    def check(self, make_state: MakeState) -> None:
-        """Raise TrainerError if what this makes cannot be kept."""
+    def begin(self, make_state: MakeState) -> None:
+        """Give what this makes from now on; TrainerError, and nothing has changed, if it cannot be kept."""
         state = make_state()
         pack_state(state)
         check_trained(state, self._compute.weights.size)
+        self.make_state, self._withheld = make_state, False
 
     def note_point(self, point: Any, ended: str) -> None:
         """Keep a copy of a point, (P,), as what the script has come to."""
@@ -69,7 +76,7 @@ class Keeping:
         """Give no state of the script any more, as it may be in the middle of anything: the daemon keeps the
         last one.
         """
-        self._broken_off = self.make_state is not None
+        self._broken_off = self._withheld or self.make_state is not None
 
     def give_if_asked(self) -> None:
         """Give the state, between two steps, if the daemon wants it."""
@@ -123,18 +130,21 @@ class Keeping:
         if met == self._met:
             self.give_if_asked()
 
-    def pack(self) -> list[int]:
-        """Return the script's part as a memfd, now the caller's; nothing if it has none.
+    def pack(self, *, ends: bool = False) -> list[int]:
+        """Return the script's part as a memfd, now the caller's; nothing if it has none. `ends`: for the last
+        time.
 
         TrainerError if it holds what cannot be kept. The last point is left out if there is no room for it.
         """
-        if self._broken_off:
+        if self._broken_off or (self._withheld and not ends):
             return []
-        state = {} if self.make_state is None else dict(self.make_state())
+        state: Any = {} if self.make_state is None else self.make_state()
+        if not isinstance(state, Mapping):
+            pack_state(state)
         check_trained(state, self._compute.weights.size)
         added: dict[str, Any] = {}
         if self.ended and TRAINED in state:
-            added = {ENDED: f"the script's own, after {self.ended}"}
+            added = {ENDED: f"{OWN}after {self.ended}"}
         elif self._point is not None:
             added = {EVALUATED: self._point, ENDED: self.ended}
         if self.make_state is None and not added:

@@ -6,6 +6,7 @@ is found out, and the data of the next one is read; so nothing waits for the net
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.base.errors import TrainerError, UsageError
+from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.checkpoint import Keeping
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import EvaluateAnswer, EvaluateRequest, check_answer, close_descriptors
@@ -148,7 +149,8 @@ class Evaluations:
                 return read_sums(self._totals, limits, self._borders, cut.portions)
             self._keeping.give_if_asked()
             if stopping():
-                self._keeping.give_unasked()
+                with contextlib.suppress(P2psgdError):
+                    self._keeping.give_unasked()
                 raise SystemExit(0)  # what follows in the script needs a result
             added = b"".join(portion.to_bytes(2, "little") for portion in answer.add)
             if answer.compute < 0:

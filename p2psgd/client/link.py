@@ -123,7 +123,7 @@ class Link:
         close_descriptors([replica, *memories, *script])
         client.timeout_s = None  # a stopped daemon that goes on later is no reason to end
         self._client = client
-        self._keeping = Keeping(client, self._memory, self._compute)
+        self._keeping = Keeping(client, self._memory, self._compute, restored=self.restored is not None)
         self._closed = False
         self.own_daemon: OwnDaemon | None = None  # of a script that trains alone; ends with this link
         self._early = 0  # updates of peers that a send has applied already
@@ -247,9 +247,9 @@ class Link:
         Args:
             make_state: A function without arguments that returns a dict of names and values: numpy arrays of
                 plain numbers, ints, floats, strings and bytes, at most 4,096 of them and 1 GiB together. It
-                is called now, to check the dict, then about once a second inside `receive`, or less often if
-                it would take more than 1 % of the time, and at `close`. For a script that does not call
-                these, or that waits for room, it is called inside `send`, before that counts.
+                is called now, to check the dict, then about once a second inside `receive` or `evaluate`, or
+                less often if it would take more than 1 % of the time, and at `close`. For a script that does
+                not call these, or that waits for room, it is called inside `send`, before that counts.
 
         Raises:
             TrainerError: the dict cannot be kept.
@@ -261,8 +261,7 @@ class Link:
             ```
         """
         self._check_open()
-        self._keeping.check(make_state)
-        self._keeping.make_state = make_state
+        self._keeping.begin(make_state)
 
     def evaluate(
         self, function: LossAndGradient, point: ArrayLike, data: Any, *, portions: int | None = None
@@ -947,7 +946,7 @@ class Link:
             self._compute.close()
             if self._evaluations is not None:
                 self._evaluations.close()
-            kept += self._keeping.pack()
+            kept += self._keeping.pack(ends=True)
         finally:
             with contextlib.suppress(P2psgdError):  # a daemon that is gone or refuses needs no farewell
                 self._client.exchange(DetachRequest(finished=finished), kept)

@@ -41,18 +41,21 @@ class Objective:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                self._keep_result()
-        finally:
-            self.link.__exit__(kind, error, trace)
+        if kind is None:
+            self._keep_result_or_close()
+        self.link.__exit__(kind, error, trace)
 
     def _keep_result(self) -> None:
         """Have the daemon keep what the optimizer has come to, if that is not the last point it asked for."""
 
-    def close(self, finished: bool = True) -> None:
-        """Detach from the daemon; `finished`: the script has done all of its work."""
+    def _keep_result_or_close(self) -> None:
         try:
             self._keep_result()
-        finally:
-            self.link.close(finished=finished)
+        except BaseException:
+            self.link.close()
+            raise
+
+    def close(self, finished: bool = True) -> None:
+        """Detach from the daemon; `finished`: the script has done all of its work."""
+        self._keep_result_or_close()
+        self.link.close(finished=finished)

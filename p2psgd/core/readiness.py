@@ -79,7 +79,7 @@ class JoinProgress(Lifecycle[Readiness]):
 
     @property
     def passed(self) -> bool:
-        """Return whether every other member knows the view that admitted this incarnation."""
+        """Return whether every other member knows a view that holds this incarnation and is late enough."""
         return self.state in (Readiness.CATCHING_UP, Readiness.COMPLETE)
 
     def look(
@@ -99,7 +99,8 @@ class JoinProgress(Lifecycle[Readiness]):
             return
         if admitted_in != self._since:  # also if it was out in between and never heard of it
             self._since = admitted_in
-            self._members, self._known_from = view.members, view.number  # whoever left before is not seen
+            self._members, self._known_from = view.members, view.number
+            # Not the view of the admission: a member that has left since is not among these members.
             if self.state is not Readiness.OUTSIDE:
                 self.move(Readiness.OUTSIDE)
         if admitted_in is None or self.ready:

@@ -42,6 +42,7 @@ BUFFER: Final = "buffer:"  # then a name: an array that files of weights have as
 TRAINED: Final = "trained:"  # an array (P,): the weights that files of weights have in place of the replica's
 EVALUATED: Final = "evaluated:"  # likewise, where there are no others: the point of the last evaluation
 ENDED: Final = "ended:"  # a text: what these weights are of. Where it is the same, so are the weights.
+OWN: Final = "the script's own, "  # begins that text where they are TRAINED
 ALIAS: Final = "alias:"  # then a name: a text, the tensor or buffer that files of weights have a second time
 
 ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview

@@ -677,7 +677,8 @@ class TrainerSession(Lifecycle[SessionState]):
             raise TrainerError(
                 f"a state after step {request.steps}, of a trainer that has come to {attachment.progress()}"
             )
-        self.script.take(descriptors)
+        if descriptors:  # else its script has none to give yet, and the one before may have had
+            self.script.take(descriptors)
         self._state_wanted = False
         attachment.accept_state()
         age = self._age_after(request.steps)

@@ -126,9 +126,10 @@ CA_FILE: Final = "ca.pem"
 CERTIFICATE_FILE: Final = "node.pem"
 KEY_FILE: Final = "node.key"
 URI_PREFIX: Final = "p2psgd:node:"
+URI_OF_NAME: Final = "p2psgd:name:"
 
 _URI: Final = re.compile(re.escape(URI_PREFIX) + "([0-9a-f]{16})")
-_URI_OF_NAME: Final = re.compile(r"p2psgd:name:[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_URI_OF_NAME: Final = re.compile(re.escape(URI_OF_NAME) + "[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,9 +347,12 @@ def _own_fault(path: Path, error: ssl.SSLCertVerificationError) -> str:
 
 def _named_in(certificate: Certificate) -> CertifiedPeer | None:
     """Return the node named in a certificate as `getpeercert` gives it; None if it names no node, or two."""
-    nodes = [node_of(value) for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+    uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     name = _common_name(certificate.get("subject", ()))
+    nodes = [node_of(uri) for uri in uris]
     if len(nodes) != 1 or nodes[0] is None or not name:
+        return None
+    if not uris[0].startswith(URI_PREFIX) and uris[0] != URI_OF_NAME + name:
         return None
     return CertifiedPeer(nodes[0], name)
 

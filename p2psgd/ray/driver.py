@@ -67,8 +67,9 @@ class Result:
     """The outcome of a run.
 
     Attributes:
-        identical: Whether the replicas of all nodes that were there at the end are the same bytes.
-        digest: Their digest, as `p2psgd digest` prints it; None if they differ.
+        identical: Whether the replicas of all nodes that were there at the end are the same bytes. In mode
+            closure, scripts that an interruption has ended at different evaluations are not compared.
+        digest: Their digest, as `p2psgd digest` prints it; None if they differ, or were not all compared.
         report: What `p2psgd local --report` writes, and for each node its `machine` and its number of
             `starts`; `lost` names nodes that were given up, `troubles` what else went wrong, in sentences.
         weights: The trained weights as a safetensors file; `safetensors.numpy.load` reads them.
@@ -320,14 +321,15 @@ class _Driver:
         with self._display:
             self._gather(interruption, wait_s)
             self._train(interruption)
-            troubles, sums = self._compare(interruption)
+            cut_short = interruption.requested  # before all had trained
+            troubles, sums = self._compare(cut_short=cut_short)
             if not sums:
                 raise UsageError(f"no node gives a replica: {listed(troubles)}", ExitCode.FAILED)
             troubles += self._let_scripts_end(interruption)
             wall_s = time.monotonic() - self._began
             first = next(actor for actor in self._live if actor.node and actor.node.name in sums)
             weights: bytes = self._ray.get(first.handle.weights.remote(), timeout=CALL_LIMIT_S)
-            identical = are_equal(sums.values(), interrupted=interruption.requested) and all(
+            identical = are_equal(sums.values(), interrupted=cut_short) and all(
                 each.is_right for each in sums.values()
             )
             troubles += self._stop(remove=identical and not keep)
@@ -419,7 +421,7 @@ class _Driver:
                     actor.handle.finish.remote()
             self._turn(STOPPING)
 
-    def _compare(self, interruption: Interruption) -> tuple[list[str], dict[str, Sum]]:
+    def _compare(self, *, cut_short: bool) -> tuple[list[str], dict[str, Sum]]:
         """Wait until all nodes have the same updates, and compare their replicas; return what went wrong, and
         what stands for each replica.
         """
@@ -433,7 +435,7 @@ class _Driver:
                         sums[actor.node.name] = self._sum_of(actor, actor.node)
                     except (self._ray.exceptions.RayError, P2psgdError) as error:
                         troubles.append(f"{actor.node.name} gave no replica: {_last_line(error)}")
-            if are_equal(sums.values(), interrupted=interruption.requested):
+            if are_equal(sums.values(), interrupted=cut_short):
                 break
         else:
             troubles.append(f"the replicas of {listed(list(sums))} are not identical")

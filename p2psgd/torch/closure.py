@@ -39,7 +39,7 @@ class ModelClosure(Objective):
         self.value: float | None = None
         self._parameters = list(named.values())
         self._dtype = self._parameters[0].dtype
-        self._whole = False  # whether what the parameters hold was evaluated, or follows from it
+        self._whole = False  # whether no evaluation has ended early since the parameters were a result
         self._model = model
         self._loss = loss
         self._dataset = dataset

@@ -17,6 +17,7 @@ from p2psgd.ipc.script_state import ENDED, EVALUATED, TRAINED, read_state
 NONE: Any = None
 WEIGHTS = 200
 POINT = np.arange(float(WEIGHTS))
+COMPUTE: Any = SimpleNamespace(weights=np.zeros(WEIGHTS, np.float32))
 
 
 def kept(keeping: Keeping) -> dict[str, Any] | None:
@@ -35,8 +36,7 @@ def whole(keeping: Keeping) -> dict[str, Any]:
 
 @pytest.fixture
 def keeping() -> Keeping:
-    compute: Any = SimpleNamespace(weights=np.zeros(WEIGHTS, np.float32))
-    return Keeping(NONE, NONE, compute)
+    return Keeping(NONE, NONE, COMPUTE)
 
 
 def test_without_state_and_evaluation_nothing_is_kept(keeping: Keeping) -> None:
@@ -74,7 +74,7 @@ def test_trained_weights_that_are_not_those_of_the_run_are_refused(
     keeping: Keeping, trained: Any, words: str
 ) -> None:
     with pytest.raises(TrainerError) as caught:
-        keeping.check(lambda: {TRAINED: trained})
+        keeping.begin(lambda: {TRAINED: trained})
     assert words in str(caught.value)
     keeping.make_state = lambda: {TRAINED: trained}
     with pytest.raises(TrainerError, match="must be an array of floats"):
@@ -103,3 +103,31 @@ def test_one_that_keeps_no_state_leaves_its_last_point(keeping: Keeping) -> None
     keeping.break_off()
     state = whole(keeping)
     assert state[ENDED] == "evaluation 7"
+
+
+@pytest.fixture
+def restored() -> Keeping:
+    return Keeping(NONE, NONE, COMPUTE, restored=True)
+
+
+def test_the_state_of_the_former_trainer_stays_until_the_script_says_what_to_keep(restored: Keeping) -> None:
+    restored.note_point(POINT, "evaluation 2")
+    assert kept(restored) is None
+    restored.begin(lambda: {"mine": 1})
+    assert sorted(whole(restored)) == sorted([ENDED, EVALUATED, "mine"])
+
+
+def test_it_stays_after_an_error_and_not_after_a_script_that_ends_without_keeping(restored: Keeping) -> None:
+    restored.note_point(POINT, "evaluation 2")
+    memories = restored.pack(ends=True)
+    assert memories
+    for memory in memories:
+        os.close(memory)
+    restored.break_off()
+    assert restored.pack(ends=True) == []
+
+
+def test_what_is_no_dict_any_more_is_refused(keeping: Keeping) -> None:
+    keeping.make_state = lambda: NONE
+    with pytest.raises(TrainerError, match="must be a dict"):
+        keeping.pack()

@@ -81,7 +81,7 @@ def objects(request: pytest.FixtureRequest) -> dict[str, Manifest]:
 def test_the_objects_fit_the_schemas_of_a_current_kubernetes(
     objects: dict[str, Manifest], tmp_path: Path
 ) -> None:
-    """But the PodMonitor, which is the Prometheus operator's, and the Issuer, which is cert-manager's."""
+    """But the Prometheus operator's PodMonitor, and the ClusterIssuer of cert-manager."""
     schemas: Any = pytest.importorskip("kubernetes_validate", reason="needs make .venv/.test-engines")
     version = schemas.latest_version()
     assert tuple(map(int, version.split(".")[:2])) >= (1, 37)
@@ -203,7 +203,8 @@ def test_cert_manager_gives_a_pod_the_certificate_of_its_own_name_where_the_node
     assert given["common-name"] == "${POD_NAME}"
     assert {"server auth", "client auth"} <= set(given["key-usages"].split(","))
     assert int(given["fs-group"]) == pod["securityContext"]["runAsGroup"]
-    assert given["issuer-name"] == objects["Issuer"]["metadata"]["name"]
+    assert given["issuer-name"] == objects["ClusterIssuer"]["metadata"]["name"]
+    assert given["issuer-kind"] == "ClusterIssuer"
 
 
 def test_a_pod_has_the_time_that_leaving_takes_and_a_spot_machine_what_it_gives() -> None:

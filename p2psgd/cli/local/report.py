@@ -229,7 +229,7 @@ def replicas_sentence(report: Report) -> str:
     if not report["replicas_identical"]:
         return "NOT identical"
     if report["ended_apart"]:
-        return "identical, but the trained weights are of different moments, and were not compared"
+        return "identical, but trained weights are of different moments: only those of one were compared"
     if live == 1:
         return f"one, digest {report['digest']}"
     if "parts" in report:

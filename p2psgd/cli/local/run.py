@@ -355,6 +355,7 @@ class LocalRun:
         self._stop_limit_s = STOP_LIMIT_S + 2 * plan.failure_timeout_s
         self._convergence_limit_s = max(CONVERGENCE_LIMIT_S, 12 * plan.failure_timeout_s)
         self._convergences: dict[int | None, Convergence] = {}
+        self._cut_short = False  # the user wanted the end before all had trained
 
     def execute(self) -> ExitCode:
         """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
@@ -372,6 +373,7 @@ class LocalRun:
                 self._display.say(self._plan.recipe.unused)
             if not self._train():
                 return self._stop_untrained()
+            self._cut_short = self._interruption.requested
             troubles = self._converge()
             wall_s, converged = time.monotonic() - began, not troubles
             proofs = self._prove()
@@ -408,7 +410,7 @@ class LocalRun:
 
     def _is_excused(self, proof: Proof) -> bool:
         """Return whether scripts have ended at different evaluations because the user wanted the end."""
-        return self._interruption.requested and proof.ended_apart
+        return self._cut_short and proof.ended_apart
 
     @property
     def _ended_early(self) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base import formatting
 from p2psgd.base.formatting import printable
-from p2psgd.ipc.script_state import trained_digest
+from p2psgd.ipc.script_state import OWN, trained_digest
 from p2psgd.observe.status import NodeStatus
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
@@ -109,6 +109,7 @@ class Proof:
             and not self.wrong_digests
             and all(_same_replica(first, group[0]) for group in self.groups)
             and "" not in set().union(*ends)
+            and len({each.startswith(OWN) for each in set().union(*ends)}) == 1
             and sum(map(len, ends)) == len(set().union(*ends))
         )
 

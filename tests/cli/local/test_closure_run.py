@@ -87,7 +87,7 @@ def test_trained_weights_that_the_script_keeps_are_written_instead(tmp_path: Pat
     np.testing.assert_array_equal(weights_in(tmp_path), np.full(40, 0.25, np.float32))
 
 
-def test_they_stay_where_the_script_ends_in_an_error(tmp_path: Path) -> None:
+def test_they_stay_where_the_script_is_interrupted(tmp_path: Path) -> None:
     with run_of(tmp_path, 300, 0.002, 0.0, "keeps") as run:
         run.wait_for_training(0, 5)
         run.process.send_signal(signal.SIGINT)

@@ -111,6 +111,7 @@ def test_points_of_two_evaluations_are_not_equal_and_it_is_said_why(coordinates:
         [(0.5, "6"), (0.25, "7"), (-0.25, "7")],  # two of one evaluation differ, whatever comes first
         [(0.25, "7"), (0.5, "6"), (-0.25, "7")],
         [(0.25, "7"), (-0.25, "7"), (0.5, "6")],
+        [(0.5, "evaluation 7"), (0.25, "the script's own, after evaluation 7")],
         [(0.5, "7"), (0.25, "")],
         [(0.5, "7"), (None, "")],
     ],

@@ -180,7 +180,7 @@ def test_the_summary_shows_the_first_alarm_of_a_node_and_the_number_of_others() 
 def test_the_summary_says_where_scripts_ended_whose_weights_were_not_compared() -> None:
     report = build_report(outcome(ends=["node-0 at evaluation 7 and node-1 at evaluation 6"], digest=None))
     text = summary_text(report)
-    assert "identical, but the trained weights are of different moments, and were not compared" in text
+    assert "identical, but trained weights are of different moments: only those of one were compared" in text
     assert "byte by byte" not in text
     assert "\nthe scripts have ended apart: node-0 at evaluation 7 and node-1 at evaluation 6\n" in text
 

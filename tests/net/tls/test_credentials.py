@@ -139,9 +139,14 @@ def test_a_certificate_may_hold_a_name_from_which_the_id_follows(
     assert (again.node, other.node != first.node) == (first.node, True)
 
 
+def test_it_is_refused_under_another_common_name(certificates: Certificates, tmp_path: Path) -> None:
+    directory = signed_for(certificates, tmp_path / "tls", "p2psgd:name:pod-0", "pod-1")
+    assert "names no node of p2psgd" in fault(directory)
+
+
 @pytest.mark.parametrize("name", ["", "-pod", "a b", "a/b", "x" * 65, "pod%2D0", "pod-0\n"])
 def test_a_name_of_another_form_names_no_node(certificates: Certificates, tmp_path: Path, name: str) -> None:
-    directory = signed_for(certificates, tmp_path / "tls", f"p2psgd:name:{name}", "pod")
+    directory = signed_for(certificates, tmp_path / "tls", f"p2psgd:name:{name}", name[:64] or "pod")
     assert "names no node of p2psgd" in fault(directory)
 
 
