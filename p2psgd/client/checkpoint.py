@@ -33,9 +33,8 @@ MakeState = Callable[[], Mapping[str, Any]]
 class Keeping:
     """Answers the daemon's requests for the state; `make_state` is the script's part, None if it has none.
 
-    `given`: a state was given since somebody last set this to False. `ended`: what the script has come to, in
-    words that two nodes have in common only where their weights must be equal; empty before the first
-    evaluation.
+    `given`: a state was given since somebody last set this to False. `evaluations`: the number of the
+    last one of the script.
     """
 
     def __init__(
@@ -46,8 +45,9 @@ class Keeping:
         """
         self.make_state: MakeState | None = None
         self.given = False
-        self.ended = ""
+        self.evaluations = 0
         self._point: NDArray[Any] | None = None  # (P,), the trained weights of a script that names no others
+        self._is_end = False  # these are what the script ends with, and no point that it has evaluated
         self._withheld = restored
         self._broken_off = False
         self._client = client
@@ -63,14 +63,14 @@ class Keeping:
         check_trained(state, self._compute.weights.size)
         self.make_state, self._withheld = make_state, False
 
-    def note_point(self, point: Any, ended: str) -> None:
-        """Keep a copy of a point, (P,), as what the script has come to."""
+    def note_point(self, point: Any, *, is_end: bool = False) -> None:
+        """Keep a copy of a point, (P,), as what the script has come to; `is_end`: it was not evaluated."""
         flat = np.asarray(point).reshape(-1)
         if self._point is None or self._point.dtype != flat.dtype:
             self._point = flat.copy()
         else:
             np.copyto(self._point, flat)
-        self.ended = ended
+        self._is_end = is_end
 
     def break_off(self) -> None:
         """Give no state of the script any more, as it may be in the middle of anything: the daemon keeps the
@@ -143,10 +143,11 @@ class Keeping:
             pack_state(state)
         check_trained(state, self._compute.weights.size)
         added: dict[str, Any] = {}
-        if self.ended and TRAINED in state:
-            added = {ENDED: f"{OWN}after {self.ended}"}
+        if self.evaluations and TRAINED in state:
+            added = {ENDED: f"{OWN} after evaluation {self.evaluations}"}
         elif self._point is not None:
-            added = {EVALUATED: self._point, ENDED: self.ended}
+            what = "parameters after" if self._is_end else "the point of"
+            added = {EVALUATED: self._point, ENDED: f"{what} evaluation {self.evaluations}"}
         if self.make_state is None and not added:
             return []
         try:

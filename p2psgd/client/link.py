@@ -304,15 +304,10 @@ class Link:
             ```
         """
         result = self._evaluate(function, point, data, portions=portions)
-        self._keeping.note_point(point, self._keeping.ended)
+        self._keeping.note_point(point)
         if math.isfinite(result[0]):
             self._client.tell(ReportRequest(loss=result[0]))
         return result
-
-    def _keep_end(self, point: Any) -> None:
-        """Keep a copy of this point, (P,), as what all evaluations have led to."""
-        assert self._evaluations is not None
-        self._keeping.note_point(point, f"the end, after evaluation {self._evaluations.number}")
 
     def _evaluate(
         self, function: LossAndGradient, point: Any, data: Any, *, portions: int | None = None
@@ -322,11 +317,11 @@ class Link:
         self._client.check_daemon()
         if self._evaluations is None:
             raise TrainerError("evaluate is for a run in mode 'closure': attach(..., mode='closure')")
-        if self._keeping.ended:
+        if self._keeping.evaluations:
             self._keeping.give_now_and_then()
         result = self._evaluations.run(function, point, data, portions, stopping=lambda: self.stopping)
         self._memory.publish([], None, steps=1)
-        self._keeping.ended = f"evaluation {self._evaluations.number}"
+        self._keeping.evaluations = self._evaluations.number
         return result
 
     def receive(self) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Annotated, Any, Final, TypeGuard
 
 import msgpack
@@ -42,7 +42,7 @@ BUFFER: Final = "buffer:"  # then a name: an array that files of weights have as
 TRAINED: Final = "trained:"  # an array (P,): the weights that files of weights have in place of the replica's
 EVALUATED: Final = "evaluated:"  # likewise, where there are no others: the point of the last evaluation
 ENDED: Final = "ended:"  # a text: what these weights are of. Where it is the same, so are the weights.
-OWN: Final = "the script's own, "  # begins that text where they are TRAINED
+OWN: Final = "weights of the script's own"  # begins that text where they are TRAINED
 ALIAS: Final = "alias:"  # then a name: a text, the tensor or buffer that files of weights have a second time
 
 ScriptValue = NDArray[Any] | int | float | str | bytes | memoryview
@@ -77,6 +77,15 @@ def end_of(state: Mapping[str, ScriptValue] | None) -> str:
     """Return the words on what the trained weights in a state are of; empty if there are none."""
     found = None if state is None else state.get(ENDED)
     return found if isinstance(found, str) else ""
+
+
+def may_differ(ends: Iterable[tuple[str, Hashable]]) -> bool:
+    """Return whether trained weights, of which these are what they are of and what stands for them, differ
+    only as those of scripts do that were ended at different evaluations.
+    """
+    pairs = set(ends)
+    words = {ended for ended, _ in pairs}
+    return "" not in words and len(words) == len(pairs) and len({each.startswith(OWN) for each in words}) == 1
 
 
 def of_script(state: ScriptState) -> ScriptState | None:

@@ -352,7 +352,7 @@ class _Driver:
                 paces={name: node.pace.per_s for name, node in nodes.items()},
                 identical=identical,
                 digest=digests.pop() if identical and len(digests) == 1 else None,
-                ends=[listed([f"{name} at {each.ended}" for name, each in sums.items()])]
+                ends=[listed([f"{name} has {each.ended}" for name, each in sums.items()])]
                 if identical and len(digests) > 1
                 else [],
                 digests={name: each.digest for name, each in sums.items()},

@@ -34,7 +34,7 @@ from p2psgd.cli.local.verify import NodeReplica
 from p2psgd.cli.weights_file import fetch_arrays, fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path, default_state_directory
-from p2psgd.ipc.script_state import OWN, end_of, trained_weights
+from p2psgd.ipc.script_state import end_of, may_differ, trained_weights
 from p2psgd.net.address import PORT_DEFAULT
 from p2psgd.net.tls import write_key
 from p2psgd.storage.files import make_directory
@@ -119,9 +119,7 @@ def are_equal(sums: Collection[Sum], *, interrupted: bool) -> bool:
     """Return whether these stand for equal replicas. If the caller has `interrupted` the run, weights that
     scripts keep may differ where they are of different ends of the scripts.
     """
-    apart = interrupted and all(each.ended for each in sums)
-    apart = apart and len({each.ended.startswith(OWN) for each in sums}) == 1
-    if apart and len({(each.ended, each.trained) for each in sums}) == len({each.ended for each in sums}):
+    if interrupted and may_differ((each.ended, each.trained) for each in sums):
         sums = [each._replace(trained="", digest=0) for each in sums]
     return len({each._replace(ended="", is_right=True) for each in sums}) == 1
 

@@ -64,7 +64,7 @@ class ModelClosure(Objective):
     def _keep_result(self) -> None:
         """Keep the parameters: an optimizer may end at a point that it did not evaluate last."""
         if self._whole:
-            self.link._keep_end(self._flat())
+            self.link._keeping.note_point(self._flat(), is_end=True)
 
     def _compute(self, _: Any, samples: range) -> tuple[float, Any]:
         """Return this portion's part of the mean loss and of its gradient, at the parameters as they are."""

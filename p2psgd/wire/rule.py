@@ -8,6 +8,7 @@ brackets, such as "adamw(beta2=0.95, weight_decay=0.1)".
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ RULES: Final[Mapping[str, Mapping[str, float]]] = {  # settings with their defau
 }
 RATE_MAX: Final = 100.0  # learning rate of a gradient
 _TEXT: Final = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", re.ASCII)
-_SETTING: Final = re.compile(r"\s*(\w+)\s*=\s*([0-9][0-9.eE+-]{0,30})\s*", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9][0-9.eE+-]{0,30}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +69,22 @@ def parse_rule(text: str) -> Rule:
     name, defaults = match[1], RULES[match[1]]
     given: dict[str, float] = {}
     for part in filter(str.strip, (match[2] or "").split(",")):
-        setting, key = _SETTING.fullmatch(part), part.partition("=")[0].strip()
-        if setting is None and "=" in part and key in defaults:
-            raise ValueError(
-                f"rule {name}: {part.strip()!r:.60} is refused: it must be a number {_RANGES[key][0]}"
-            )
-        if setting is None or setting[1] not in defaults or setting[1] in given:
+        key, equals, number = map(str.strip, part.partition("="))
+        if not equals or key not in defaults or key in given:
             has = ", ".join(defaults) or "none"
             raise ValueError(
                 f"rule {name}: {part.strip()!r:.60} is refused: give {has}, each once, as NAME=NUMBER"
             )
-        given[setting[1]] = _number(name, setting[1], setting[2])
+        given[key] = _number(name, key, number)
     return Rule(name, tuple({**defaults, **given}.items()))
 
 
 def _number(rule: str, setting: str, text: str) -> float:
     words, fits = _RANGES[setting]
     try:
-        value = float(text)
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
     except ValueError:
-        value = float("nan")
+        value = math.nan
     if not fits(value):
-        raise ValueError(f"rule {rule}: {setting}={text} is refused: it must be a number {words}")
+        raise ValueError(f"rule {rule}: {setting}={text:.40} is refused: it must be a number {words}")
     return value

@@ -1,4 +1,4 @@
-"""What a trainer packs for its daemon to keep."""
+"""The state of a script that a trainer gives its daemon, with the point of the last evaluation."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def kept(keeping: Keeping) -> dict[str, Any] | None:
     return state[0] if state else None
 
 
+def evaluated(keeping: Keeping, number: int) -> None:
+    keeping.evaluations = number
+    keeping.note_point(POINT)
+
+
 def whole(keeping: Keeping) -> dict[str, Any]:
     state = kept(keeping)
     assert state is not None
@@ -45,21 +50,22 @@ def test_without_state_and_evaluation_nothing_is_kept(keeping: Keeping) -> None:
 
 def test_the_last_point_is_kept_beside_the_state_of_the_script(keeping: Keeping) -> None:
     for number, point in ((6, POINT - 1), (7, POINT.reshape(2, -1).copy())):
-        keeping.note_point(point, f"evaluation {number}")
+        keeping.evaluations = number
+        keeping.note_point(point)
     point[:] = 0.0  # the script goes on with its array
     state = whole(keeping)
-    assert state[ENDED] == "evaluation 7"
+    assert state[ENDED] == "the point of evaluation 7"
     np.testing.assert_array_equal(state[EVALUATED], POINT)
     keeping.make_state = lambda: {"mine": 1}
     assert sorted(kept(keeping) or {}) == sorted([ENDED, EVALUATED, "mine"])
 
 
 def test_trained_weights_of_the_script_are_kept_in_place_of_the_point(keeping: Keeping) -> None:
-    keeping.note_point(POINT, "evaluation 7")
+    evaluated(keeping, 7)
     keeping.make_state = lambda: {TRAINED: POINT.reshape(-1, 2)}
     state = whole(keeping)
     assert sorted(state) == sorted([ENDED, TRAINED])
-    assert state[ENDED] == "the script's own, after evaluation 7"
+    assert state[ENDED] == "weights of the script's own after evaluation 7"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +89,7 @@ def test_trained_weights_that_are_not_those_of_the_run_are_refused(
 
 def test_a_point_without_room_is_left_out(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_state, "STATE_BYTES_MAX", 1000)
-    keeping.note_point(POINT, "evaluation 7")
+    evaluated(keeping, 7)
     keeping.make_state = lambda: {"mine": bytes(500)}
     assert list(kept(keeping) or {}) == ["mine"]
     keeping.make_state = lambda: {"mine": bytes(2000)}
@@ -93,16 +99,16 @@ def test_a_point_without_room_is_left_out(keeping: Keeping, monkeypatch: pytest.
 
 def test_a_script_that_ends_with_an_error_leaves_its_last_state_as_it_was(keeping: Keeping) -> None:
     keeping.make_state = lambda: {"mine": 1}
-    keeping.note_point(POINT, "evaluation 7")
+    evaluated(keeping, 7)
     keeping.break_off()
     assert kept(keeping) is None
 
 
 def test_one_that_keeps_no_state_leaves_its_last_point(keeping: Keeping) -> None:
-    keeping.note_point(POINT, "evaluation 7")
+    evaluated(keeping, 7)
     keeping.break_off()
     state = whole(keeping)
-    assert state[ENDED] == "evaluation 7"
+    assert state[ENDED] == "the point of evaluation 7"
 
 
 @pytest.fixture
@@ -111,14 +117,14 @@ def restored() -> Keeping:
 
 
 def test_the_state_of_the_former_trainer_stays_until_the_script_says_what_to_keep(restored: Keeping) -> None:
-    restored.note_point(POINT, "evaluation 2")
+    evaluated(restored, 2)
     assert kept(restored) is None
     restored.begin(lambda: {"mine": 1})
     assert sorted(whole(restored)) == sorted([ENDED, EVALUATED, "mine"])
 
 
 def test_it_stays_after_an_error_and_not_after_a_script_that_ends_without_keeping(restored: Keeping) -> None:
-    restored.note_point(POINT, "evaluation 2")
+    evaluated(restored, 2)
     memories = restored.pack(ends=True)
     assert memories
     for memory in memories:

@@ -25,8 +25,8 @@ from tests.operations.machines import CHECKOUT
 from tests.ports import free_ports
 
 DOCKERFILE: Final = CHECKOUT / "engines" / "kubernetes" / "Dockerfile"
-DEBIAN: Final = {"bookworm": "3.11", "trixie": "3.13"}  # a release, and the Python that it has
 RELEASE: Final = "bookworm"
+PYTHON: Final = "3.11"  # of that release
 PACKAGES: Final = "ca-certificates,python3,python3-dev,python3-pip"
 LIMIT_S: Final = 1200
 # A read-only root, the volumes of the pod, and the image's user, in namespaces of its own.
@@ -83,12 +83,12 @@ def make_base(builder: Builder, place: Path, pip: str) -> None:
     root = place / "base"
     run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", RELEASE, str(root))
     (root / "usr/bin/python").symlink_to("python3")
-    (root / f"usr/lib/python{DEBIAN[RELEASE]}/EXTERNALLY-MANAGED").unlink(missing_ok=True)
+    (root / f"usr/lib/python{PYTHON}/EXTERNALLY-MANAGED").unlink(missing_ok=True)
     (root / "etc/pip.conf").write_text(pip)
     container = builder("from", "scratch")
     builder("add", container, str(root), "/")
     builder("config", "--env", "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container)
-    builder("commit", "--rm", container, f"docker.io/library/python:{DEBIAN[RELEASE]}-slim")
+    builder("commit", "--rm", container, f"docker.io/library/python:{PYTHON}-slim")
     shutil.rmtree(root)
 
 
@@ -154,7 +154,7 @@ def test_the_image_is_built_and_two_of_it_train_as_pods_do(
     make_base(builder, tmp_path, pip)
     volumes = [word for folder in folders for word in ("--volume", f"{folder}:{folder}:ro")]
     ways = ["--isolation", "chroot", "--network", "host", "--pull-never", *volumes]
-    version = f"PYTHON={DEBIAN[RELEASE]}"
+    version = f"PYTHON={PYTHON}"
     builder("build", *ways, "--build-arg", version, "-f", str(DOCKERFILE), "-t", "p2psgd", str(CHECKOUT))
     config = json.loads(builder("inspect", "--type", "image", "localhost/p2psgd"))["OCIv1"]["config"]
     root = builder("mount", builder("from", "--pull-never", "localhost/p2psgd"))

@@ -69,7 +69,7 @@ def test_lbfgs_goes_as_in_one_process() -> None:
     keeping = closure.link._keeping
     flat = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
     np.testing.assert_array_equal(keeping._point, flat.numpy())
-    assert keeping.ended.startswith("the end, after evaluation ")
+    assert keeping._is_end
     for mine, other in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-2, atol=1e-2)
 
@@ -117,7 +117,7 @@ def test_parameters_in_the_middle_of_an_evaluation_are_no_result() -> None:
         closure()
     model.bfloat16()
     closure.close()
-    assert closure.link._keeping.ended == "evaluation 1"
+    assert not closure.link._keeping._is_end
     assert closure.link._closed
 
 
@@ -127,7 +127,7 @@ def test_a_model_in_bfloat16_by_then_is_kept_as_it_is() -> None:
         closure()
         model.bfloat16()
     assert closure.link._closed
-    assert closure.link._keeping.ended == "the end, after evaluation 1"
+    assert closure.link._keeping._is_end
 
 
 def test_dropout_is_refused() -> None:

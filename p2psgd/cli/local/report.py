@@ -325,7 +325,7 @@ def _notes(report: Report) -> list[str]:
             lines.append(
                 f"{node['node']}: alarm: {first[0]}" + (f"; {more}" if len(node["alarms"]) > 1 else "")
             )
-    lines += [f"the scripts have ended apart: {formatting.printable(ends)}" for ends in report["ended_apart"]]
+    lines += [f"not compared: {formatting.printable(ends)}" for ends in report["ended_apart"]]
     return lines
 
 

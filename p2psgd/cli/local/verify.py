@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base import formatting
 from p2psgd.base.formatting import printable
-from p2psgd.ipc.script_state import OWN, trained_digest
+from p2psgd.ipc.script_state import may_differ, trained_digest
 from p2psgd.observe.status import NodeStatus
 from p2psgd.wire import codec
 from p2psgd.wire.mode import parse_mode
@@ -103,21 +103,19 @@ class Proof:
         """Return whether the replicas are equal, and only such trained weights differ as are of different
         ends of the scripts.
         """
-        first, ends = self.groups[0][0], [{replica.ended for replica in group} for group in self.groups]
+        ends = [(replica.ended, number) for number, group in enumerate(self.groups) for replica in group]
         return (
             len(self.groups) > 1
             and not self.wrong_digests
-            and all(_same_replica(first, group[0]) for group in self.groups)
-            and "" not in set().union(*ends)
-            and len({each.startswith(OWN) for each in set().union(*ends)}) == 1
-            and sum(map(len, ends)) == len(set().union(*ends))
+            and all(_same_replica(self.groups[0][0], group[0]) for group in self.groups)
+            and may_differ(ends)
         )
 
     @property
     def ends(self) -> str:
-        """Return where the scripts have ended, in words."""
+        """Return what each node has of its script, in words."""
         return formatting.listed(
-            [f"{replica.node} at {replica.ended}" for group in self.groups for replica in group]
+            [f"{replica.node} has {replica.ended}" for group in self.groups for replica in group]
         )
 
 
@@ -161,10 +159,10 @@ def _difference(left: tuple[NodeReplica, ...], right: tuple[NodeReplica, ...]) -
     if np.array_equal(one.coordinates, other.coordinates):
         digests = f"{other.content_digest:016x} and {one.content_digest:016x}"
         if one.ended != other.ended:
-            ends = [each.ended or "no evaluation" for each in (one, other)]
+            other_has, one_has = (each.ended or "no evaluated point" for each in (other, one))
             return (
-                f"{names[1]}: the script has ended at {ends[1]}, and that of {names[0]} at {ends[0]}: their"
-                f" weights have the digests {digests}"
+                f"the scripts have come to different ends: {names[1]} to {other_has}, {names[0]} to"
+                f" {one_has}; digests {digests}"
             )
         return f"{names[1]}: the trained weights differ from those of {names[0]}: digests {digests}"
     places = np.flatnonzero(one.coordinates != other.coordinates)

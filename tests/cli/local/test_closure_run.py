@@ -99,7 +99,9 @@ def test_a_script_that_ends_before_the_others_is_named(tmp_path: Path) -> None:
     with run_of(tmp_path, 4, 0.002, 0.0, "shorter") as run:
         assert run.ends() == ExitCode.FAILED, run.output
         assert not run.report()["replicas_identical"]
-        assert "the script has ended at evaluation 2, and that of node-0 at evaluation 4" in run.output
+        assert (
+            "node-1 to the point of evaluation 2, node-0 to the point of evaluation 4; digests" in run.output
+        )
 
 
 def test_a_running_script_gives_its_last_point_to_an_export(tmp_path: Path) -> None:

@@ -98,10 +98,10 @@ def test_points_of_two_evaluations_are_not_equal_and_it_is_said_why(coordinates:
     assert not proof.identical
     assert proof.digest is None
     assert proof.ended_apart
-    assert proof.ends == "node-0 at 7, node-2 at 7, node-1 at 6 and node-3 at 6"
+    assert proof.ends == "node-0 has 7, node-2 has 7, node-1 has 6 and node-3 has 6"
     [finding] = proof.findings
     assert finding.startswith(
-        "node-1 and node-3: the script has ended at 6, and that of node-0 and node-2 at 7: their weights have"
+        "the scripts have come to different ends: node-1 and node-3 to 6, node-0 and node-2 to 7; digests "
     )
 
 
@@ -111,7 +111,7 @@ def test_points_of_two_evaluations_are_not_equal_and_it_is_said_why(coordinates:
         [(0.5, "6"), (0.25, "7"), (-0.25, "7")],  # two of one evaluation differ, whatever comes first
         [(0.25, "7"), (0.5, "6"), (-0.25, "7")],
         [(0.25, "7"), (-0.25, "7"), (0.5, "6")],
-        [(0.5, "evaluation 7"), (0.25, "the script's own, after evaluation 7")],
+        [(0.5, "evaluation 7"), (0.25, "weights of the script's own after evaluation 7")],
         [(0.5, "7"), (0.25, "")],
         [(0.5, "7"), (None, "")],
     ],
