@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import ExitCode
+from p2psgd.cli.local.run import ENDING
 from tests.cli.local.run import Run
 from tests.daemons import P2PSGD, until
 
@@ -45,6 +46,8 @@ with p2psgd.attach(np.zeros(40, np.float32), mode="closure") as link:
         value, gradient = link.evaluate(loss_and_gradient, x, rows, portions=12)
         x -= 5e-4 * gradient
     np.save(f"{sys.argv[0]}.{link.node}.npy", last)
+if "lingers" in sys.argv:
+    time.sleep(600)
 """
 
 
@@ -95,8 +98,12 @@ def test_they_stay_where_the_script_is_interrupted(tmp_path: Path) -> None:
     np.testing.assert_array_equal(weights_in(tmp_path), np.full(40, 0.25, np.float32))
 
 
-def test_a_script_that_ends_before_the_others_is_named(tmp_path: Path) -> None:
-    with run_of(tmp_path, 4, 0.002, 0.0, "shorter") as run:
+def test_a_script_that_ends_before_the_others_is_named_whatever_comes_after_the_comparison(
+    tmp_path: Path,
+) -> None:
+    with run_of(tmp_path, 4, 0.002, 0.0, "shorter", "lingers") as run:
+        until(lambda: ENDING in run.output, "they are compared")
+        run.process.send_signal(signal.SIGINT)
         assert run.ends() == ExitCode.FAILED, run.output
         assert not run.report()["replicas_identical"]
         assert (
