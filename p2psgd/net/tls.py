@@ -107,7 +107,7 @@ def describe_expiry(expires: datetime, now: datetime) -> str:
     if left > timedelta(days=WARNED_DAYS):
         return ""
     when = f"{expires:%Y-%m-%d %H:%M} UTC"
-    advice = "`p2psgd ca issue --renew` makes a new one, SIGHUP or a restart has the daemon take it"
+    advice = "`p2psgd ca issue --renew` makes a new one; a service needs a restart, other daemons find it"
     if left < timedelta(0):
         return f"this node's certificate has expired on {when}, and peers refuse new links to it: {advice}"
     days = left.days
@@ -208,6 +208,12 @@ class Credentials:
             )
         self._loaded = loaded
 
+    def stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Return what changes when a file of the directory does: inode, size and time of each, None for one
+        that cannot be seen.
+        """
+        return tuple(_stamp(self.directory / name) for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE))
+
     def context(self, *, dialled: bool) -> ssl.SSLContext:
         """Return the TLS context for the next connection, dialled by this node or by a peer."""
         return self._loaded.client_context if dialled else self._loaded.server_context
@@ -231,6 +237,14 @@ class Credentials:
     def expires(self) -> datetime:
         """Return when this node's certificate, or the CA's if that is earlier, ends."""
         return self._loaded.expires
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def peer_of(ssl_object: ssl.SSLObject | ssl.SSLSocket) -> CertifiedPeer:

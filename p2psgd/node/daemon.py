@@ -231,6 +231,7 @@ class Node:
             self._control.trainer.tick(time.monotonic())
             if self._http is not None:
                 self._http.tick()
+            self.tls.look_at_files(self.node_log, time.monotonic())
             self.tls.look_at_expiry(self.node_log)
             settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.node_status()))

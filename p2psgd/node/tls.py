@@ -1,14 +1,19 @@
-"""The TLS credentials of a running node: loaded at the start, again on SIGHUP, watched for their end."""
+"""The TLS credentials of a running node: loaded at the start, again on SIGHUP or when the files have changed,
+watched for their end.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
 from p2psgd.base.errors import UsageError
 from p2psgd.net.tls import Credentials, ExpiryWatch, describe_expiry
 from p2psgd.node.options import NodeOptions
 from p2psgd.observe.status import TlsStatus
 from p2psgd.storage.event_log import NodeLog
+
+LOOK_S: Final = 10.0  # files are taken when they have changed between two looks, and not between the next two
 
 
 class NodeTls:
@@ -28,6 +33,8 @@ class NodeTls:
             )
         self._insecure = options.insecure_plaintext
         self._watch = ExpiryWatch()
+        self._taken = self._seen = () if self.credentials is None else self.credentials.stamps()
+        self._look_s = 0.0
         self._trouble = ""
         self._warning = ""
 
@@ -43,6 +50,7 @@ class NodeTls:
         if self.credentials is None:
             return
         node_log.settle(self._trouble)
+        self._taken = self._seen = self.credentials.stamps()
         try:
             self.credentials.reload()
         except UsageError as error:
@@ -55,6 +63,15 @@ class NodeTls:
                 "certificate",
                 f"certificates reloaded, valid until {self.credentials.expires:%Y-%m-%d %H:%M} UTC",
             )
+
+    def look_at_files(self, node_log: NodeLog, now_s: float) -> None:
+        """Reload when the files have changed and are no longer written to; `now_s` of a steady clock."""
+        if self.credentials is None or now_s < self._look_s:
+            return
+        self._look_s = now_s + LOOK_S
+        before, self._seen = self._seen, self.credentials.stamps()
+        if self._seen == before != self._taken:
+            self.reload(node_log)
 
     def look_at_expiry(self, node_log: NodeLog) -> None:
         """Warn when it is time to, once a day."""

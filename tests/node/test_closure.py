@@ -17,7 +17,6 @@ from tests.ports import free_ports
 
 pytestmark = pytest.mark.long
 
-LIMIT_S = 180
 EVALUATIONS = 25
 # Gradient descent on rows that all nodes have; each writes down the bits of what it comes to. `pace` makes an
 # evaluation last long enough for something to happen in the middle of one.
@@ -74,7 +73,7 @@ class Nodes:
 
     def bits(self, number: int) -> str:
         place = self.folder / f"n{number}.bits"
-        until(place.exists, f"node {number} has ended", timeout_s=LIMIT_S)
+        until(place.exists, f"node {number} has ended")
         return place.read_text()
 
     def trainer(self, number: int) -> int:
@@ -104,13 +103,13 @@ def test_several_nodes_come_to_the_same_bits_as_one(tmp_path: Path, alone: str, 
 
 def test_a_killed_node_and_a_stopped_one_change_nothing(tmp_path: Path, alone: str) -> None:
     with running(tmp_path / "run", 4, pace_s=0.02) as nodes:
-        until(lambda: nodes.done(0) >= 3, "they evaluate", timeout_s=LIMIT_S)
+        until(lambda: nodes.done(0) >= 3, "they evaluate")
         nodes.daemons[1].kill()
         stopped = [nodes.daemons[2].process.pid, nodes.trainer(2)]
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         before = nodes.done(0)
-        until(lambda: nodes.done(0) >= before + 4, "the others go on", timeout_s=LIMIT_S)
+        until(lambda: nodes.done(0) >= before + 4, "the others go on")
         for process in stopped:
             os.kill(process, signal.SIGCONT)
         nodes.daemons[1] = nodes.start(1)
@@ -119,6 +118,6 @@ def test_a_killed_node_and_a_stopped_one_change_nothing(tmp_path: Path, alone: s
 
 def test_a_killed_trainer_makes_up_for_it(tmp_path: Path, alone: str) -> None:
     with running(tmp_path / "run", 2, pace_s=0.02) as nodes:
-        until(lambda: nodes.done(1) >= 5, "they evaluate", timeout_s=LIMIT_S)
+        until(lambda: nodes.done(1) >= 5, "they evaluate")
         os.kill(nodes.trainer(1), signal.SIGKILL)
         assert [nodes.bits(number) for number in range(2)] == [alone] * 2

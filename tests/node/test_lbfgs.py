@@ -17,13 +17,13 @@ from p2psgd.cli.weights_file import fetch_replica
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ipc.script_state import TRAINED
+from tests import DEADLINE_S
 from tests.daemons import P2PSGD, Daemon, all_stopped, until
 from tests.ports import free_ports
 from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
-LIMIT_S = 180
 RECIPE = """
 name = "few"
 data = "digits"
@@ -66,7 +66,7 @@ class Nodes:
 
     def bits(self, number: int) -> bytes:
         """The weights that a node has come to."""
-        until(lambda: bool(self.trainer(number)["finished"]), f"node {number} has ended", timeout_s=LIMIT_S)
+        until(lambda: bool(self.trainer(number)["finished"]), f"node {number} has ended")
         with ControlClient(control_path(self.daemons[number].state)) as client:
             weights = fetch_replica(client).script[TRAINED]
         assert hasattr(weights, "tobytes")
@@ -106,13 +106,13 @@ def test_a_killed_node_and_a_stopped_one_change_nothing(
     tmp_path: Path, alone: bytes, hidden: list[int]
 ) -> None:
     with running(tmp_path / "run", 4, hidden) as nodes:
-        until(lambda: nodes.iteration(0) >= 5, "they are under way", timeout_s=LIMIT_S)
+        until(lambda: nodes.iteration(0) >= 5, "they are under way")
         stopped = [nodes.daemons[2].process.pid, int(nodes.trainer(2)["pid"])]
         nodes.daemons[1].kill()
         for process in stopped:
             os.kill(process, signal.SIGSTOP)
         before = nodes.iteration(0)
-        until(lambda: nodes.iteration(0) >= before + 10, "the others go on", timeout_s=LIMIT_S)
+        until(lambda: nodes.iteration(0) >= before + 10, "the others go on")
         for process in stopped:
             os.kill(process, signal.SIGCONT)
         nodes.daemons[1] = nodes.start(1)
@@ -122,10 +122,10 @@ def test_a_killed_node_and_a_stopped_one_change_nothing(
 
 def test_all_nodes_were_stopped_and_go_on(tmp_path: Path, alone: bytes, hidden: list[int]) -> None:
     with running(tmp_path / "run", 2, hidden) as nodes:
-        until(lambda: nodes.iteration(0) >= 15, "they are under way", timeout_s=LIMIT_S)
+        until(lambda: nodes.iteration(0) >= 15, "they are under way")
         for daemon in nodes.daemons:
             daemon.process.send_signal(signal.SIGTERM)
-        assert [daemon.process.wait(LIMIT_S) for daemon in nodes.daemons] == [0, 0]
+        assert [daemon.process.wait(DEADLINE_S) for daemon in nodes.daemons] == [0, 0]
         nodes.daemons[:] = [nodes.start(number) for number in range(2)]
         assert [nodes.bits(number) for number in range(2)] == [alone] * 2
         for daemon in nodes.daemons:

@@ -16,7 +16,6 @@ from tests.ports import free_ports
 
 pytestmark = pytest.mark.long
 
-LIMIT_S = 180
 WEIGHTS = 3_000
 # Each node minimises the distance to the same point, from noisy gradients, until the file `end` is there.
 SCRIPT = """
@@ -70,23 +69,23 @@ def distance(daemon: Daemon) -> float:
 def test_owners_learn_and_replicas_stay_equal_though_one_is_killed_again_and_again(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 4)
     with all_stopped(nodes.daemons) as daemons:
-        until(lambda: distance(daemons[3]) < 0.5, "they learn", timeout_s=LIMIT_S)
+        until(lambda: distance(daemons[3]) < 0.5, "they learn")
         for number in (0, 2, 0):
             daemons[number].kill()
             before = distance(daemons[3])
             time.sleep(2)  # others take over what it owned
             assert distance(daemons[3]) < before + 0.01
             daemons[number] = nodes.start(number)
-            until(lambda: len(daemons[3].linked()) == 3, "it is back", timeout_s=LIMIT_S)
-        until(lambda: all(distance(each) < 0.05 for each in daemons), "they have learnt", timeout_s=LIMIT_S)
+            until(lambda: len(daemons[3].linked()) == 3, "it is back")
+        until(lambda: all(distance(each) < 0.05 for each in daemons), "they have learnt")
         (tmp_path / "end").touch()
         for each in daemons:
-            until(each.finished, "the scripts have ended", timeout_s=LIMIT_S)
+            until(each.finished, "the scripts have ended")
 
         def covered() -> bool:
             return not any((each.status() or {})["owners"]["waiting"] for each in daemons)
 
-        until(covered, "all that was contributed is covered", timeout_s=LIMIT_S)
+        until(covered, "all that was contributed is covered")
         assert_replicas_identical(daemons)
         assert distance(daemons[0]) < 0.05
         owned = [(each.status() or {})["owners"] for each in daemons]
@@ -98,10 +97,10 @@ def test_owners_learn_and_replicas_stay_equal_though_one_is_killed_again_and_aga
 
 def test_an_owner_that_is_stopped_hands_over_what_it_had_added_up(tmp_path: Path) -> None:
     with all_stopped(Nodes(tmp_path, 3).daemons) as daemons:
-        until(lambda: distance(daemons[1]) < 0.5, "they learn", timeout_s=LIMIT_S)
+        until(lambda: distance(daemons[1]) < 0.5, "they learn")
         assert daemons[2].stop() == 0
-        until(lambda: distance(daemons[1]) < 0.05, "the others go on", timeout_s=LIMIT_S)
+        until(lambda: distance(daemons[1]) < 0.05, "the others go on")
         (tmp_path / "end").touch()
         for each in daemons[:2]:
-            until(each.finished, "the scripts have ended", timeout_s=LIMIT_S)
+            until(each.finished, "the scripts have ended")
         assert_replicas_identical(daemons[:2])

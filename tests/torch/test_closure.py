@@ -17,7 +17,6 @@ from tests.torch.needed import nn, p2psgd_torch, torch
 
 pytestmark = pytest.mark.long
 
-LIMIT_S = 180
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -92,7 +91,7 @@ def test_all_nodes_end_with_the_same_bits(tmp_path: Path, count: int) -> None:
     ]
     places = [tmp_path / f"n{number}.bits" for number in range(count)]
     with all_stopped(daemons):
-        until(lambda: all(place.exists() for place in places), "all have ended", timeout_s=LIMIT_S)
+        until(lambda: all(place.exists() for place in places), "all have ended")
     bits = {place.read_text() for place in places}
     assert len(bits) == 1
     model, data = make()

@@ -17,6 +17,7 @@ import pytest
 from p2psgd.base.errors import ExitCode
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from tests import DEADLINE_S
 from tests.cli.local.run import Run
 from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
 from tests.ports import free_ports
@@ -25,7 +26,6 @@ from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
-LIMIT_S = 120
 STEPS = 20
 # In its first life the first node's trainer stops after some of its weights: it kills itself, or waits for
 # the end of its daemon.
@@ -107,7 +107,7 @@ def test_all_nodes_begin_with_the_weights_of_the_first_though_its_trainer_is_kil
     trainer = command(tmp_path, payload, cut="trainer")
     run = Run(tmp_path, "-n", "3", "--output", "all", "--trainer", trainer, "--weights", str(weights))
     try:
-        assert run.ends(LIMIT_S) == ExitCode.OK, run.output
+        assert run.ends(DEADLINE_S) == ExitCode.OK, run.output
     finally:
         run.close()
     assert (tmp_path / "cut").exists()
@@ -150,16 +150,16 @@ def test_a_first_node_that_is_killed_while_it_gives_its_weights_goes_on_and_a_la
     with all_stopped(nodes.daemons):
         trainer = command(tmp_path, payload, cut="daemon")
         first, *others = (nodes.start(number, trainer) for number in range(3))
-        until((tmp_path / "cut").exists, "the first node gives its weights", timeout_s=LIMIT_S)
+        until((tmp_path / "cut").exists, "the first node gives its weights")
         os.killpg(first.process.pid, signal.SIGKILL)
-        first.process.wait(LIMIT_S)
+        first.process.wait(DEADLINE_S)
         if lost:
             shutil.rmtree(first.state)
         again = nodes.start(0, trainer)
         for each in [again, *others]:
-            until(each.finished, "all have trained", timeout_s=LIMIT_S)
+            until(each.finished, "all have trained")
         late = nodes.start(3, trainer)
-        until(late.finished, "the late node has trained", timeout_s=LIMIT_S)
+        until(late.finished, "the late node has trained")
         assert_replicas_identical([again, *others, late])
         _, replica = late.replica()
     assert "waiting for the first weights" not in late.words(), "they were there when it came"
@@ -175,12 +175,12 @@ def test_a_node_that_comes_in_the_last_round_of_a_dense_ring_changes_no_first_we
     with all_stopped(nodes.daemons):
         trainer = command(tmp_path, "dense", cut="late")
         both = [nodes.start(number, trainer) for number in range(2)]
-        until((tmp_path / "last").exists, "the first node gives its last weight", timeout_s=LIMIT_S)
+        until((tmp_path / "last").exists, "the first node gives its last weight")
         third = nodes.start(2, trainer)
-        until(lambda: "waiting for the first weights" in third.words(), "the third waits", timeout_s=LIMIT_S)
+        until(lambda: "waiting for the first weights" in third.words(), "the third waits")
         (tmp_path / "come").touch()
         for each in [*both, third]:
-            until(each.finished, "all have trained", timeout_s=LIMIT_S)
+            until(each.finished, "all have trained")
         assert_replicas_identical([*both, third])
         flat = np.frombuffer(third.replica()[1], np.float32)
     check({"weight": flat[:3000].reshape(10, 300), "bias": flat[3000:]}, tmp_path, margin=1e-2)
@@ -213,8 +213,8 @@ def test_updates_of_others_that_come_before_those_of_the_first_node_let_nobody_b
             status = waits.status()
             return status is not None and bool((status["updates"] or {}).get("applied"))
 
-        until(moved, "the update of the other node is there", timeout_s=LIMIT_S)
-        until(lambda: "waiting for the first weights" in waits.words(), "it waits", timeout_s=LIMIT_S)
+        until(moved, "the update of the other node is there")
+        until(lambda: "waiting for the first weights" in waits.words(), "it waits")
         time.sleep(1)  # in which it would make many steps
         status = waits.status()
         assert status is not None
@@ -249,7 +249,7 @@ def test_any_memory_format_is_given_and_what_is_not_is_named(tmp_path: Path) -> 
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=LIMIT_S,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert float(ran.stdout.split()[-1]) < 1e-5, ran.stdout + ran.stderr
@@ -264,7 +264,7 @@ def test_nodes_of_which_one_brings_its_own_weights_are_two_runs_and_learn_what_t
     with all_stopped(nodes.daemons):
         nodes.start(0, command(tmp_path, "async"))
         other = nodes.start(1, command(tmp_path, "async", "same"))
-        until(lambda: "train different runs" in other.words(), "the refusal", timeout_s=LIMIT_S)
+        until(lambda: "train different runs" in other.words(), "the refusal")
     assert "torch.manual_seed" in other.words()
     assert 'initial="first") on all nodes' in other.words()
 
@@ -274,7 +274,7 @@ def test_a_node_without_a_rank_refuses_to_take_first_weights(tmp_path: Path) -> 
     nodes.hosts.write_text(f"127.0.0.1:{nodes.ports[1]}\n")
     with all_stopped(nodes.daemons):
         only = nodes.start(0, command(tmp_path, "async"), "--bootstrap-expect", "1")
-        until(lambda: "does not know its rank" in only.words(), "the refusal", timeout_s=LIMIT_S)
+        until(lambda: "does not know its rank" in only.words(), "the refusal")
     assert "torch.manual_seed" in only.words()
 
 
@@ -282,11 +282,11 @@ def test_a_script_that_is_asked_to_end_while_it_waits_makes_no_step(tmp_path: Pa
     nodes = Nodes(tmp_path, 3)
     with all_stopped(nodes.daemons):
         waiting, _ = (nodes.start(number, command(tmp_path, "async")) for number in (1, 2))
-        until(lambda: "waiting for the first weights" in waiting.words(), "it waits", timeout_s=LIMIT_S)
+        until(lambda: "waiting for the first weights" in waiting.words(), "it waits")
         with ControlClient(control_path(waiting.state)) as client:
             client.request("finish")
         words = "asked to end before the run has its first weights"
-        until(lambda: words in waiting.words(), "it ends", timeout_s=LIMIT_S)
+        until(lambda: words in waiting.words(), "it ends")
         status = waiting.status()
         assert status is not None
         assert status["trainer"]["steps"] == 0

@@ -22,6 +22,7 @@ from p2psgd.net.address import Address
 from p2psgd.net.peer_sources.parse import parse_peers
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.parts import Parts
+from tests import DEADLINE_S
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 
@@ -34,7 +35,11 @@ def command(steps: int) -> str:
 
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "p2psgd", *words], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-m", "p2psgd", *words],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
 
 
@@ -160,7 +165,7 @@ def test_a_new_start_waits_for_daemons_of_one_that_was_killed(tmp_path: Path) ->
         both = [state / f"part-{part}" / "control.sock" for part in range(2)]
         wait_until(lambda: all(map(os.path.lexists, both)), "both daemons to run")
         os.kill(node.pid, signal.SIGTERM)
-        assert node.wait(100) == ExitCode.OK, log.read_text()
+        assert node.wait(DEADLINE_S) == ExitCode.OK, log.read_text()
     finally:
         node.kill()
         node.wait()
