@@ -141,7 +141,8 @@ class Nodes:
 
 
 @pytest.mark.parametrize(
-    ("payload", "lost"), widely([("async", True), ("dense", False)], [("async", False), ("sparse", True)])
+    ("payload", "lost"),
+    widely([("async", True)], [("dense", False), ("async", False), ("dense", True), ("sparse", True)]),
 )
 def test_a_first_node_that_is_killed_while_it_gives_its_weights_goes_on_and_a_late_node_gets_them(
     tmp_path: Path, payload: str, lost: bool
