@@ -11,7 +11,7 @@ from typing import Any, Final
 from p2psgd.cli.app import main
 from p2psgd.recipes.gradients import Gradients
 
-REST_S: Final = 0.02  # fifty mini-batches a second at most
+REST_S: Final = 0.05  # twenty mini-batches a second at most
 REST_SHARE: Final = 3  # three quarters of the time, if a gradient takes long
 
 take = Gradients.take

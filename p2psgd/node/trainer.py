@@ -191,7 +191,7 @@ class NodeTrainer:
         log.info("trainer left: %s", why, extra=ABOUT_IT)
         self._events.write("trainer", f"the trainer left: {why}")
         if self._state is not NodeState.DRAINING:
-            self._state = NodeState.SERVING if finished else NodeState.WAITING
+            self._state = NodeState.SERVING if finished or self._asked else NodeState.WAITING
 
     @property
     def loss(self) -> float | None:

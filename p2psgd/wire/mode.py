@@ -59,6 +59,10 @@ class Mode:
         words = ("owners", "rounds" * self.rounds, self.payload, "" if self.rule == SUM else self.rule.word)
         return "-".join(filter(None, words))
 
+    def __str__(self) -> str:
+        """Return the word, for people."""
+        return self.word
+
 
 ASYNC: Final = Mode()
 CLOSURE: Final = Mode(closure=True)

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from p2psgd.base.errors import ExitCode, UsageError
+from p2psgd.ipc.client import ControlClient
+from p2psgd.ipc.listener import control_path
 from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
@@ -433,3 +435,35 @@ def test_misbehaving_peers_are_dropped_counted_and_harm_nobody(tmp_path: Path) -
         status = daemons[0].status()
         assert status is not None
         assert all(row["id"] != f"{42:016x}" for row in status["frontier"])
+
+
+LINGERING = """
+import sys, time
+from pathlib import Path
+import numpy as np
+import p2psgd
+flag = Path(sys.argv[1])
+try:
+    with p2psgd.attach(np.zeros(10, np.float32)) as link:
+        while not link.stopping:
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+finally:
+    while not flag.exists():
+        time.sleep(0.05)
+"""
+
+
+def test_a_script_that_was_asked_to_end_and_takes_its_time_is_not_about_to_start(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LINGERING)
+    script = shlex.join([sys.executable, str(tmp_path / "train.py"), str(tmp_path / "end")])
+    daemon = Place(tmp_path, 1).start(0, "--trainer", script)
+    with all_stopped([daemon]):
+        until(lambda: (daemon.status() or {"state": ""})["state"] == "training", "it trains")
+        with ControlClient(control_path(daemon.state)) as client:
+            client.request("finish")
+        until(lambda: "trainer left" in daemon.words(), "it has left")
+        status = daemon.status() or {}
+        assert (status["trainer"]["running"], status["state"], status["waits"]) == (True, "serving", "")
+        (tmp_path / "end").touch()
+        until(daemon.finished, "it has ended")

@@ -26,6 +26,7 @@ ALL = [ASYNC, OWNERS, OWNERS_ROUNDS, OWNERS_TERNARY, *map(Mode, PAYLOADS), CLOSU
 @pytest.mark.parametrize("mode", ALL, ids=lambda mode: mode.word)
 def test_a_word_means_its_mode(mode: Mode) -> None:
     assert parse_mode(mode.word) == mode
+    assert str(mode) == mode.word
 
 
 def test_no_two_modes_have_one_word() -> None:
@@ -81,6 +82,7 @@ ODD = 0.12345678901234567e-5  # with as many digits as a number has
 def test_a_rule_with_its_settings_is_a_part_of_the_word(rule: str, owners: Mode) -> None:
     mode = replace(owners, rule=parse_rule(rule))
     assert parse_mode(mode.word) == mode
+    assert str(mode) == mode.word
     assert len(mode.word) <= WORD_MAX, "what a greeting, a checkpoint and a file of own updates take"
 
 
@@ -135,6 +137,7 @@ def test_another_word_is_refused_with_those_there_are(word: str) -> None:
 def test_it_may_follow_ternary_contributions(rule: str) -> None:
     mode = replace(OWNERS_TERNARY, rule=parse_rule(rule))
     assert parse_mode(mode.word) == mode
+    assert str(mode) == mode.word
     assert len(mode.word) <= WORD_MAX
 
 
