@@ -18,7 +18,7 @@ from p2psgd.base.formatting import printable
 from p2psgd.observe.status import NodeStatus, PeerState
 
 BEATS: Final = 4  # in one time of the watchdog: some may come late, or find no room
-STATUS_S: Final = 2.0  # between two sentences
+STATUS_S: Final = 5.0  # between two sentences; each is made from a whole status, with all peers
 SENTENCE_MAX: Final = 500  # letters of it; `systemctl status` shows one line
 
 log = logging.getLogger("p2psgd.node")
@@ -29,13 +29,14 @@ class Notifier:
 
     def __init__(self, address: str) -> None:
         """Take `address`: a path, or @ and a name without a file; empty: there is no service manager."""
+        self.is_there = bool(address)
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._unsent: dict[str, str] = {}
         self._troubled = False
 
     def tell(self, **assignments: object) -> None:
         """Send KEY=value for each; never waits and never fails. What could not be sent goes with the next."""
-        if not self._address:
+        if not self.is_there:
             return
         self._unsent |= {key: printable(value) for key, value in assignments.items()}  # one line each
         lines = (f"{key}={value}\n" for key, value in self._unsent.items())
@@ -83,7 +84,7 @@ class Supervision:
         if now >= self._beat_due:
             told["WATCHDOG"] = 1
             self._beat_due = now + self._beat_s
-        if now >= self._status_due:
+        if self._notifier.is_there and now >= self._status_due:
             self._status_due = now + STATUS_S
             sentence = describe()[:SENTENCE_MAX]
             if sentence != self._said:

@@ -63,6 +63,10 @@ def test_without_a_service_manager_nothing_is_sent_and_nothing_fails(
     ]
 
 
+def test_without_a_service_manager_no_sentence_is_made() -> None:
+    Supervision({}).beat(1000.0, lambda: pytest.fail("it reads the status of all peers for nobody"))
+
+
 def test_a_child_finds_nothing_in_the_environment_that_it_could_speak_through(tmp_path: Path) -> None:
     with ServiceManager(tmp_path / "notify") as manager:
         given = environment(manager, WATCHDOG_USEC="4000000", WATCHDOG_PID=str(os.getpid()))
@@ -102,10 +106,10 @@ def test_a_watchdog_of_nobody_or_of_another_process_is_not_fed(
 def test_a_sentence_is_told_when_it_is_new_and_not_too_often(tmp_path: Path) -> None:
     with ServiceManager(tmp_path / "notify") as manager:
         supervision = Supervision(environment(manager))
-        for tenth in range(50):
-            supervision.beat(tenth / 10, lambda tenth=tenth: f"{tenth // 30}")  # type: ignore[misc]
+        for tenth in range(125):
+            supervision.beat(tenth / 10, lambda tenth=tenth: f"{tenth // 75}")  # type: ignore[misc]
         supervision.stopping("stopped by SIGTERM")
-        supervision.beat(5.0, lambda: "draining")
+        supervision.beat(12.5, lambda: "draining")
         manager.empty()
     stopping = {"STOPPING": "1", "STATUS": "stopped by SIGTERM"}
     assert manager.told == [{"STATUS": "0"}, {"STATUS": "1"}, stopping, {"STATUS": "draining"}]
