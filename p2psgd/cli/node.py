@@ -78,6 +78,13 @@ def node(
     trainer: Annotated[
         str | None, typer.Option(help="Command that trains; started, and restarted, by the daemon.")
     ] = None,
+    end_with_trainer: Annotated[
+        bool,
+        typer.Option(
+            "--end-with-trainer",
+            help="End the node, as by SIGTERM, when that command has finished: for jobs of a batch system.",
+        ),
+    ] = False,
     control: Annotated[
         Path | None,
         typer.Option(
@@ -133,6 +140,8 @@ def node(
     advertised, shown = _parse_advertised(advertise, address.port), parse_http(http)
     if http_exposed and http is None:
         raise UsageError("--http-exposed is for the address of --http: give both or neither")
+    if end_with_trainer and trainer is None and part is None:  # a part's is started beside its daemon
+        raise UsageError("--end-with-trainer is for the command of --trainer: give both or neither")
     if tls is not None and insecure_plaintext:
         raise UsageError("--tls and --insecure-plaintext exclude each other: give one of them")
     if name is not None and not 1 <= len(name) <= 64:
@@ -156,6 +165,7 @@ def node(
         tls=tls,
         insecure_plaintext=insecure_plaintext,
         trainer=trainer,
+        end_with_trainer=end_with_trainer,
         http=None if shown is None else shown.above(above),
         http_exposed=http_exposed,
         failure_timeout_s=failure_timeout,

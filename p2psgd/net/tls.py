@@ -185,11 +185,14 @@ class _Loaded:
 
 
 class Credentials:
-    """The credentials of one node. `reload` replaces them for new sessions; existing sessions go on."""
+    """The credentials of one node. `reload` replaces them for new sessions; existing sessions go on. `taken`:
+    the stamps of the files when they were read last, whether they could be used or not.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Load the directory; UsageError that says what is wrong with which file."""
         self.directory = directory
+        self.taken = self.stamps()  # before what is read: a change meanwhile is seen later
         self._loaded = _load(directory)
 
     @classmethod
@@ -199,6 +202,7 @@ class Credentials:
 
     def reload(self) -> None:
         """Read the files again; UsageError if they cannot be used, and then the old ones stay in force."""
+        self.taken = self.stamps()
         loaded = _load(self.directory)
         if loaded.own.node != self._loaded.own.node:
             raise UsageError(

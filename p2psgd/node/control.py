@@ -82,6 +82,7 @@ class NodeControl:
             self.server.session,
             node.node_log.events,
             peer_steps=self.peer_steps,
+            is_alone=self._is_alone,
             fail=node.fail,
         )
         self.asked_to_finish = self.trainer.finish
@@ -144,6 +145,9 @@ class NodeControl:
             return {}
         replica = self._node.run.replica
         return {node: count for node, count in replica.frontier.steps().items() if node != replica.me.node}
+
+    def _is_alone(self) -> bool:
+        return self._node.run is None or len(self._node.run.replica.view.members) <= 1
 
     def _known_run(self) -> NodeRun:
         assert self._node.run is not None

@@ -18,7 +18,7 @@ class NodeOptions:
     `insecure_plaintext`. `bootstrap_expect`: how many nodes bootstrap the run, if not those of the list;
     `advertise`: where others dial this node instead; `rank`: (i, n), if not by the place in the
     list. `part`: the part of the model that its trainer holds, if that is cut over several; the ports of
-    `peers` are those of part 0.
+    `peers` are those of part 0. `end_with_trainer`: the node ends when `trainer` has finished.
     """
 
     peers: PeerSource | None
@@ -35,6 +35,7 @@ class NodeOptions:
     part: Part | None = None
     zeroconf: bool = False
     trainer: str | None = None
+    end_with_trainer: bool = False
     http: Address | None = None
     http_exposed: bool = False
     failure_timeout_s: float = 5.0

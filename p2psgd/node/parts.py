@@ -31,10 +31,11 @@ from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.part import COUNT_NAME, part_directory
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.systemd import Supervision
+from p2psgd.node.trainer import FINISHED, WAITS_FOR_LAST, LastSteps
 from p2psgd.node.trainer_process import Supervisor
 from p2psgd.observe.logs import settle_log
 from p2psgd.observe.parts import PARTS_NAME, GroupTrainer, PartDaemon, PartsStatus
-from p2psgd.observe.status import TrainerStatus, read_status
+from p2psgd.observe.status import NodeStatus, TrainerStatus, read_status
 from p2psgd.storage.event_log import EVENTS_NAME, last_event
 from p2psgd.storage.files import make_directory, replacing
 from p2psgd.storage.identity import is_locked, lay_down_id, lock_directory, read_id
@@ -65,6 +66,7 @@ class Parts:
         self._ending: tuple[str, ExitCode] | None = None
         self._trainer: Supervisor | None = None
         self._trainer_ended = False
+        self._last_steps = LastSteps(options.failure_timeout_s)
         self._written = ""
 
     async def serve(self) -> ExitCode:
@@ -198,6 +200,7 @@ class Parts:
         }
         words = [str(word) for name, value in given.items() if value is not None for word in (name, value)]
         words += ["--insecure-plaintext"] if asked.insecure_plaintext else []
+        words += ["--end-with-trainer"] if asked.end_with_trainer else []
         return words + (["--http-exposed"] if asked.http_exposed else [])
 
     def _reason(self, index: int) -> str:
@@ -241,22 +244,40 @@ class Parts:
             return 0
 
     def _trainer_of(self, index: int) -> TrainerStatus:
-        """Return what the daemon of a part says of its trainer; P2psgdError if it does not answer."""
+        return self._status_of(index).trainer
+
+    def _status_of(self, index: int) -> NodeStatus:
+        """Return what the daemon of a part says; P2psgdError if it does not answer."""
         place = part_directory(self._options.state, index) / SOCKET_NAME
         with ControlClient(place, timeout_s=ASK_S) as client:
-            return read_status(client.request("status")["status"]).trainer
+            return read_status(client.request("status")["status"])
 
     def _on_trainer_end(self) -> None:
         self._trainer_ended = True
         if not (self._stopping.is_set() or self._steps()):
             words = f"the trainer ended without attaching to this node: {self._options.trainer}"
             self._end(words, ExitCode.CONFIGURATION)
+        elif self._options.end_with_trainer:
+            log.info("%s", WAITS_FOR_LAST)
+
+    def _end_with_trainer(self, now: float) -> None:
+        """End all parts if the other nodes have made their last steps, as the first part knows."""
+        try:
+            status = self._status_of(0)
+        except P2psgdError:
+            return
+        updates = sum(row.sequence for row in status.frontier if row.id != status.id)
+        alone = status.view is None or status.view.members_total <= 1
+        if self._last_steps.are_made(updates, now, alone=alone):
+            self._end(FINISHED, ExitCode.OK)
 
     # -- what people see
 
     async def _watch(self) -> None:
         while True:
             self._write_status()
+            if self._trainer_ended and self._options.end_with_trainer:
+                self._end_with_trainer(time.monotonic())
             self._supervision.beat(time.monotonic(), self._sentence)
             await asyncio.sleep(min(LOOK_S, self._supervision.interval_s))
 

@@ -33,7 +33,7 @@ class NodeTls:
             )
         self._insecure = options.insecure_plaintext
         self._watch = ExpiryWatch()
-        self._taken = self._seen = () if self.credentials is None else self.credentials.stamps()
+        self._seen = () if self.credentials is None else self.credentials.taken
         self._look_s = 0.0
         self._trouble = ""
         self._warning = ""
@@ -50,7 +50,6 @@ class NodeTls:
         if self.credentials is None:
             return
         node_log.settle(self._trouble)
-        self._taken = self._seen = self.credentials.stamps()
         try:
             self.credentials.reload()
         except UsageError as error:
@@ -70,7 +69,7 @@ class NodeTls:
             return
         self._look_s = now_s + LOOK_S
         before, self._seen = self._seen, self.credentials.stamps()
-        if self._seen == before != self._taken:
+        if self._seen == before != self.credentials.taken:
             self.reload(node_log)
 
     def look_at_expiry(self, node_log: NodeLog) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from p2psgd.base.errors import ExitCode
+from p2psgd.core.timing import Timing
 from p2psgd.ipc.trainer_session import ENDED, SessionState, TrainerSession
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.stopping import DRAIN_POLL_S
@@ -50,12 +51,34 @@ class Pace:
         return {node: (last[node] - first[node]) / (end - began) for node in last if node in first}
 
 
+class LastSteps:
+    """A watch on the last steps of the other nodes: they are made when none has come for 12 failure timeouts,
+    or no other node is left. A node that ends with its trainer waits for that, so that all end with the same
+    weights.
+    """
+
+    def __init__(self, failure_timeout_s: float) -> None:
+        self._quiet_s = Timing(failure_timeout_s).gone_s
+        self._steps: int | None = None
+        self._since = 0.0
+
+    def are_made(self, steps: int, now: float, *, alone: bool) -> bool:
+        """Return whether they are; `steps`: those of all other nodes by now, or their updates; `now` in
+        seconds, monotonic.
+        """
+        if steps != self._steps:
+            self._steps, self._since = steps, now
+        return alone or now - self._since >= self._quiet_s
+
+
 # ----------------------------------------------------------------------------
 # The trainer of a node, as far as the node answers for it: the command that it was started with, which it
 # starts and stops, and what has become of the trainer that is or was attached.
 
 
 ABOUT_IT: Final = {"fields": {"kind": "trainer"}}  # in the log
+FINISHED: Final = "ended with its trainer, which has finished"
+WAITS_FOR_LAST: Final = "the trainer has finished; this node ends once no other makes steps any more"
 
 log = logging.getLogger("p2psgd.node")
 
@@ -70,16 +93,19 @@ class NodeTrainer:
         events: EventLog,
         *,
         peer_steps: Callable[[], Mapping[int, int]],
+        is_alone: Callable[[], bool],
         fail: Callable[[str, ExitCode], None],
     ) -> None:
-        """Take `peer_steps`, which returns the steps of the other nodes, and `fail`, which ends the node with
-        a sentence.
+        """Take `peer_steps`, which returns the steps of the other nodes, `is_alone`, whether the view has no
+        others, and `fail`, which ends the node with a sentence.
         """
         self._state = NodeState.WAITING
         self._options = options
         self._session = session
         self._events = events
         self._peer_steps = peer_steps
+        self._is_alone = is_alone
+        self._last_steps = LastSteps(options.failure_timeout_s)
         self._fail = fail
         self._came = False
         self._ended = False
@@ -120,6 +146,8 @@ class NodeTrainer:
         elif self._state is not NodeState.DRAINING:
             self._state = NodeState.SERVING
             self._ended = True
+            if self._options.end_with_trainer:
+                log.info("%s", WAITS_FOR_LAST, extra=ABOUT_IT)
 
     async def drain(self, *, to_its_end: bool = False) -> None:
         """Let the trainer end its mini-batch, take what it made, and nothing after that. `to_its_end`: give a
@@ -149,7 +177,13 @@ class NodeTrainer:
             await asyncio.sleep(DRAIN_POLL_S)
 
     def tick(self, now: float) -> None:
-        """Count how fast it trains, and the others; `now` in seconds, monotonic."""
+        """Count how fast it trains, and the others; `now` in seconds, monotonic. A node that ends with its
+        trainer does so here.
+        """
+        if self._ended and self._options.end_with_trainer:
+            steps = sum(self._peer_steps().values())
+            if self._last_steps.are_made(steps, now, alone=self._is_alone()):
+                self._fail(FINISHED, ExitCode.OK)
         if self._pace.is_due(now):
             self._pace.look({**self._peer_steps(), OWN: self._session.steps}, now)
 

@@ -186,6 +186,14 @@ def test_exposed_without_an_address_is_refused(
     assert "--http-exposed is for the address of --http: give both or neither" in capsys.readouterr().err
 
 
+def test_an_end_with_no_trainer_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "node", "--peers", "hosts.txt", "--end-with-trainer") == ExitCode.USAGE
+    words = "--end-with-trainer is for the command of --trainer: give both or neither"
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("encoding", "name"), [("ascii", "n\u00e9"), ("utf-8", "n\udcff")])
 def test_what_standard_output_cannot_hold_is_printed_escaped(
     tmp_path: Path, encoding: str, name: str

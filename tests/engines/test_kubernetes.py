@@ -5,6 +5,7 @@ No cluster has seen them: what is checked is their structure, and that they and 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -25,6 +26,8 @@ from p2psgd.cli.app import app
 from p2psgd.net import tls
 from p2psgd.node.stopping import DRAIN_TIMEOUT_S
 from tests import DEADLINE_S
+from tests.certificates import Certificates
+from tests.daemons import P2PSGD
 from tests.operations.machines import CHECKOUT
 
 FOLDER: Final = CHECKOUT / "engines" / "kubernetes"
@@ -205,6 +208,55 @@ def test_cert_manager_gives_a_pod_the_certificate_of_its_own_name_where_the_node
     assert int(given["fs-group"]) == pod["securityContext"]["runAsGroup"]
     assert given["issuer-name"] == objects["ClusterIssuer"]["metadata"]["name"]
     assert given["issuer-kind"] == "ClusterIssuer"
+
+
+def kubeflow() -> tuple[Manifest, Manifest, dict[str, str]]:
+    """Return the Job of Kubeflow Trainer's runtime, its container, and the variables that have a value."""
+    (runtime,) = render("kubeflow").values()
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    job = replicated["template"]["spec"]
+    (node,) = job["template"]["spec"]["containers"]
+    variables = {each["name"]: each["value"] for each in node["env"] if "value" in each}
+    count = runtime["spec"]["mlPolicy"]["numNodes"]
+    assert variables["P2PSGD_BOOTSTRAP_EXPECT"] == str(count)
+    assert variables["P2PSGD_RANK"] == f"$(POD_INDEX)/{count}"
+    return job, node, variables
+
+
+def test_the_pods_of_kubeflows_runtime_are_those_of_a_job_and_its_variables_are_options(
+    tmp_path: Path,
+) -> None:
+    schemas: Any = pytest.importorskip("kubernetes_validate", reason="needs make .venv/.test-engines")
+    job, node, variables = kubeflow()
+    whole = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "first"}, "spec": job}
+    schemas.validate(whole, schemas.latest_version(), strict=True)
+    named = [each["name"] for each in node["env"]]
+    assert named.index("RUN") < named.index("P2PSGD_PEERS")
+    assert named.index("POD_INDEX") < named.index("P2PSGD_RANK")
+    given = {
+        name: value.replace("$(RUN)", "localhost").replace("$(POD_INDEX)", "2")
+        for name, value in variables.items()
+    }
+    given["P2PSGD_TLS"] = str(Certificates(tmp_path).directory("p2psgd-2"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("P2PSGD_")}
+    command = [*P2PSGD, "config", "show", "--json"]
+    done = subprocess.run(
+        command, env=environment | given, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    found = {name: shown[name]["value"] for name in ("rank", "end_with_trainer", "http_exposed", "peers")}
+    assert found == {"rank": "2/4", "end_with_trainer": True, "http_exposed": True, "peers": "dns:localhost"}
+
+
+def test_a_train_job_gives_its_number_of_nodes_to_all_that_need_it() -> None:
+    job = yaml.safe_load((FOLDER / "kubeflow" / "train-job.yaml").read_text())
+    (runtime,) = render("kubeflow").values()
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    given = {each["name"]: each["value"] for each in job["spec"]["trainer"]["env"]}
+    count = job["spec"]["trainer"]["numNodes"]
+    assert (given["P2PSGD_BOOTSTRAP_EXPECT"], given["P2PSGD_RANK"]) == (str(count), f"$(POD_INDEX)/{count}")
+    check_environment(given)
 
 
 def test_a_pod_has_the_time_that_leaving_takes_and_a_spot_machine_what_it_gives() -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from p2psgd.storage.checkpoint_store import CheckpointStore
+from p2psgd.storage.files import FOLDER
 from tests.daemons import P2PSGD, Daemon, assert_replicas_identical, until
 from tests.engines.slurm import Slurm
 from tests.lan import Lan
@@ -101,12 +103,18 @@ class Job:
         return self.state() == "RUNNING"
 
     def finish(self) -> None:
-        """Have the trainers end, and compare the replicas."""
+        """Have the trainers end, compare the replicas, and see the job end by itself."""
         for task in self.tasks:
             with ControlClient(control_path(task.state), timeout_s=30) as client:
                 client.request("finish")
         until(lambda: all(task.finished() for task in self.tasks), "the training ends", timeout_s=LIMIT_S)
         assert len(assert_replicas_identical(list(self.tasks), timeout_s=LIMIT_S)) >= TASKS
+        until(self._is_completed, "the job ends well", timeout_s=LIMIT_S)
+        kept = [CheckpointStore(task.state / FOLDER).latest()[0] for task in self.tasks]
+        assert len({None if each is None else each.digest for each in kept} - {None}) == 1
+
+    def _is_completed(self) -> bool:
+        return "JobState=COMPLETED" in self._slurm.run("scontrol", "show", "job", self.number)
 
     def close(self) -> None:
         log = self._place / "job.out"

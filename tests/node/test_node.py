@@ -21,6 +21,8 @@ from p2psgd.ipc.listener import control_path
 from p2psgd.net.address import Address
 from p2psgd.node.daemon import Node
 from p2psgd.node.options import NodeOptions
+from p2psgd.storage.checkpoint_store import CheckpointStore
+from p2psgd.storage.files import FOLDER
 from p2psgd.wire.frames import FrameType, pack_frame
 from tests import DEADLINE_S
 from tests.daemons import P2PSGD, PACED, Daemon, all_stopped, assert_replicas_identical, trainer, until
@@ -467,3 +469,19 @@ def test_a_script_that_was_asked_to_end_and_takes_its_time_is_not_about_to_start
         assert (status["trainer"]["running"], status["state"], status["waits"]) == (True, "serving", "")
         (tmp_path / "end").touch()
         until(daemon.finished, "it has ended")
+
+
+@pytest.mark.parametrize("mode", ["async", "ring"])
+def test_nodes_end_with_their_trainers_and_leave_whole_checkpoints(tmp_path: Path, mode: str) -> None:
+    """All with the same weights, though in async the second one takes longer."""
+    place = Place(tmp_path, 2)
+    pace = {0: P2PSGD, 1: P2PSGD if mode == "ring" else PACED}
+    with all_stopped([]) as daemons:
+        for number, program in pace.items():
+            command = trainer("digits", "--steps", "60", "--mode", mode, program=program)
+            daemons.append(place.start(number, "--trainer", command, "--end-with-trainer"))
+        assert [daemon.process.wait(DEADLINE_S) for daemon in daemons] == [0, 0]
+    kept = [CheckpointStore(daemon.state / FOLDER).latest()[0] for daemon in daemons]
+    assert all("ended with its trainer, which has finished" in daemon.words() for daemon in daemons)
+    last = [checkpoint and (checkpoint.digest, sorted(checkpoint.rows)) for checkpoint in kept]
+    assert last[0] == last[1] is not None

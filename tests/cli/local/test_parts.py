@@ -22,6 +22,8 @@ from p2psgd.net.address import Address
 from p2psgd.net.peer_sources.parse import parse_peers
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.parts import Parts
+from p2psgd.storage.checkpoint_store import CheckpointStore
+from p2psgd.storage.files import FOLDER
 from tests import DEADLINE_S
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
@@ -169,6 +171,32 @@ def test_a_new_start_waits_for_daemons_of_one_that_was_killed(tmp_path: Path) ->
     finally:
         node.kill()
         node.wait()
+
+
+def test_a_node_of_parts_ends_with_its_trainers(tmp_path: Path) -> None:
+    hosts, log = tmp_path / "hosts.txt", tmp_path / "log.txt"
+    places = [f"127.92.{random.randint(1, 254)}.{number}:7400" for number in (1, 2)]
+    hosts.write_text("\n".join(places))
+    nodes = []
+    for number, place in enumerate(places):
+        options = ["--peers", str(hosts), "--listen", place, "--state", str(tmp_path / f"node-{number}")]
+        options += ["--parts", "2", "--trainer", command(30), "--end-with-trainer", "--failure-timeout", "1"]
+        with log.open("ab") as output:
+            words = [sys.executable, "-m", "p2psgd", "node", *options]
+            nodes.append(subprocess.Popen(words, stdout=output, stderr=output))
+    try:
+        assert [node.wait(DEADLINE_S) for node in nodes] == [0, 0], log.read_text()
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
+    assert log.read_text().count("this node ends once no other makes steps any more") == 2
+    for part in range(2):
+        stores = [CheckpointStore(tmp_path / f"node-{number}" / f"part-{part}" / FOLDER) for number in (0, 1)]
+        one, two = (store.latest()[0] for store in stores)
+        assert one is not None
+        assert two is not None
+        assert one.digest == two.digest
 
 
 def test_the_parts_of_another_model_or_half_of_one_are_not_put_together(tmp_path: Path) -> None:
