@@ -63,8 +63,8 @@ class LastSteps:
         self._since = 0.0
 
     def are_made(self, steps: int, now: float, *, alone: bool) -> bool:
-        """Return whether they are; `steps`: those of all other nodes by now, or their updates; `now` in
-        seconds, monotonic.
+        """Return whether they are; `steps`: a number that grows with steps of other nodes; `now` in seconds,
+        monotonic.
         """
         if steps != self._steps:
             self._steps, self._since = steps, now
