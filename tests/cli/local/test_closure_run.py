@@ -138,7 +138,12 @@ def test_ctrl_c_ends_the_scripts_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_functions_that_differ_show_an_alarm_at_the_end(tmp_path: Path) -> None:
-    with run_of(tmp_path, 20, 0.02, 0.01) as run:
+    with run_of(tmp_path, 1_000_000, 0.02, 0.01) as run:
+        until(
+            lambda: any(run.status_at(Path(f"node-{number}")).get("alarms") for number in range(2)),
+            "both have computed the same portion",
+        )
+        run.process.send_signal(signal.SIGINT)
         assert run.ends() == ExitCode.OK, run.output
         alarms = [alarm for node in run.report()["per_node"] for alarm in node["alarms"]]
         assert alarms
