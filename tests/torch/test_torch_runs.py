@@ -91,7 +91,7 @@ def test_the_gpt_ends_with_the_same_loss_on_all_nodes(tmp_path: Path) -> None:
     losses = [re.findall(r"test loss (\d\.\d+)", log) for log in logs]
     assert losses[0] == losses[1]
     assert float(losses[0][0]) < 4.5
-    # Of a node that was alone for most of its steps, as on a machine with other work, there is nothing to say.
+    # A node that was alone for most of its steps, as on a machine with other work, has nothing to say.
     assert any(re.search(r"so betas \(0.9, 0.99\) act as \(0\.[78]", log) for log in logs)
 
 
