@@ -107,7 +107,7 @@ def describe_expiry(expires: datetime, now: datetime) -> str:
     if left > timedelta(days=WARNED_DAYS):
         return ""
     when = f"{expires:%Y-%m-%d %H:%M} UTC"
-    advice = "`p2psgd ca issue --renew` makes a new one; a service needs a restart, other daemons find it"
+    advice = "`p2psgd ca issue --renew` makes a new one; what has a copy, as a service has, needs a restart"
     if left < timedelta(0):
         return f"this node's certificate has expired on {when}, and peers refuse new links to it: {advice}"
     days = left.days

@@ -147,7 +147,8 @@ class NodeControl:
         return {node: count for node, count in replica.frontier.steps().items() if node != replica.me.node}
 
     def _is_alone(self) -> bool:
-        return self._node.run is None or len(self._node.run.replica.view.members) <= 1
+        run = self._node.run
+        return run is None or (len(run.replica.view.members) <= 1 and not run.expects_peers())
 
     def _known_run(self) -> NodeRun:
         assert self._node.run is not None

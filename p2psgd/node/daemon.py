@@ -89,7 +89,7 @@ class Node:
         self._reloading = True  # the list is read at the start
         self._reload_again = False
         self._peers_trouble = ""  # why the list could not be had when it was last asked for
-        self._closing = self._ended = False
+        self._closing = self._ended = self._signalled = False
 
     async def serve(self) -> ExitCode:
         """Run until a signal, a fault that only a person can repair, or the end of what this replica can
@@ -111,6 +111,8 @@ class Node:
                 self._supervision.stopping(words)
                 if code is ExitCode.OK:
                     await self._drain(words)
+                    if self._control.trainer.is_cut_short:
+                        self.fail(f"{words}, before its trainer has finished", ExitCode.TEMPORARY)
             if code is ExitCode.OK:
                 words, code = self._late_end or (words, code)
         except UsageError as error:
@@ -149,6 +151,7 @@ class Node:
         self._go_on()
         self._control.trainer.start()
         self._spawn(self._tick())
+        self._spawn(self.tls.watch_files(self.node_log))
         self._supervision.ready()
 
     async def _find_hosts(
@@ -228,10 +231,9 @@ class Node:
             if self.run is not None:
                 self.run.tick(self._control.trainer.loss)
             self.now()  # also before the run is known, and without a peer
-            self._control.trainer.tick(time.monotonic())
+            self._control.trainer.tick(self.now())
             if self._http is not None:
                 self._http.tick()
-            self.tls.look_at_files(self.node_log, time.monotonic())
             self.tls.look_at_expiry(self.node_log)
             settle_log()
             self._supervision.beat(time.monotonic(), lambda: sentence_of(self._control.node_status()))
@@ -298,7 +300,9 @@ class Node:
         """End the daemon with this sentence and exit code."""
         if self._stop is not None and not self._stop.done():
             self._stop.set_result((words, code))
-        elif self._late_end is None:  # while draining: it ends as planned, but not as if all were well
+        elif (
+            self._late_end is None and code is not ExitCode.OK
+        ):  # while draining: it ends as planned, but not as if all were well
             self._late_end = (words, code)
 
     def begin_again(self, above: int, words: str) -> None:
@@ -315,6 +319,10 @@ class Node:
             signal.raise_signal(number)  # it came at the end of this life, and is for the next
         elif self.above:
             self.above, self._late_end = 0, (f"stopped by {number.name}", ExitCode.OK)
+            self._signalled = True
+        elif self._stop.done() and not self._signalled:
+            self._signalled = True
+            log.info("%s has come while this node ends by itself", number.name)
         elif self._stop.done():
             words = "stopped at once, without waiting for acknowledgements"
             log.warning(words)
@@ -322,6 +330,7 @@ class Node:
             self._control.trainer.kill()
             os._exit(ExitCode.TEMPORARY)
         else:
+            self._signalled = True
             self._stop.set_result((f"stopped by {number.name}", ExitCode.OK))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -30,6 +30,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.part import COUNT_NAME, part_directory
 from p2psgd.node.options import NodeOptions
+from p2psgd.node.run import RunningClock
 from p2psgd.node.systemd import Supervision
 from p2psgd.node.trainer import FINISHED, WAITS_FOR_LAST, LastSteps
 from p2psgd.node.trainer_process import Supervisor
@@ -65,9 +66,10 @@ class Parts:
         self._stopping = asyncio.Event()
         self._ending: tuple[str, ExitCode] | None = None
         self._trainer: Supervisor | None = None
-        self._trainer_ended = False
+        self._trainer_ended = self._signalled = False
         self._last_steps = LastSteps(options.failure_timeout_s)
         self._seen_to_train = 0  # how often other nodes were
+        self._now = RunningClock(time.monotonic, gap_s_max=4 * LOOK_S).read
         self._written = ""
 
     async def serve(self) -> ExitCode:
@@ -268,8 +270,8 @@ class Parts:
         except P2psgdError:
             return
         self._seen_to_train += any(peer.steps_per_s for peer in status.peers)
-        alone = status.view is None or status.view.members_total <= 1
-        if self._last_steps.are_made(self._seen_to_train, now, alone=alone):
+        updates = sum(row.sequence for row in status.frontier if row.id != status.id)
+        if self._last_steps.are_made((self._seen_to_train, updates), now, alone=False):
             self._end(FINISHED, ExitCode.OK)
 
     # -- what people see
@@ -278,7 +280,7 @@ class Parts:
         while True:
             self._write_status()
             if self._trainer_ended and self._options.end_with_trainer:
-                self._end_with_trainer(time.monotonic())
+                self._end_with_trainer(self._now())
             self._supervision.beat(time.monotonic(), self._sentence)
             await asyncio.sleep(min(LOOK_S, self._supervision.interval_s))
 
@@ -326,12 +328,17 @@ class Parts:
         self._end(f"the parts cannot be run any longer: {error!r:.200}", code)
 
     def _on_signal(self, number: signal.Signals) -> None:
+        if self._stopping.is_set() and not self._signalled:
+            self._signalled = True
+            log.info("%s has come while this node ends by itself", number.name)
+            return
         if self._stopping.is_set():
             log.warning("stopped at once, without waiting for acknowledgements")
             if self._trainer is not None:
                 self._trainer.kill()
             self._send(signal.SIGKILL)
             os._exit(ExitCode.TEMPORARY)
+        self._signalled = True
         self._end(f"stopped by {number.name}", ExitCode.OK)
 
     def _send(self, number: signal.Signals) -> None:
@@ -358,6 +365,8 @@ class Parts:
         if code is ExitCode.OK and any(codes):
             index = next(index for index, each in enumerate(codes) if each)
             return f"the daemon of part {index} did not end well{self._reason(index)}", ExitCode.TEMPORARY
+        if code is ExitCode.OK and self._options.end_with_trainer and not self._trainer_ended:
+            return f"{words}, before its trainer has finished", ExitCode.TEMPORARY
         return words, code
 
 

@@ -4,9 +4,11 @@ watched for their end.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
+from p2psgd.base.aio import in_daemon_thread
 from p2psgd.base.errors import UsageError
 from p2psgd.net.tls import Credentials, ExpiryWatch, describe_expiry
 from p2psgd.node.options import NodeOptions
@@ -14,6 +16,7 @@ from p2psgd.observe.status import TlsStatus
 from p2psgd.storage.event_log import NodeLog
 
 LOOK_S: Final = 10.0  # files are taken when they have changed between two looks, and not between the next two
+AGAIN_LOOKS: Final = 60  # and tried again so often, as a certificate may be valid only from a minute later
 
 
 class NodeTls:
@@ -33,8 +36,6 @@ class NodeTls:
             )
         self._insecure = options.insecure_plaintext
         self._watch = ExpiryWatch()
-        self._seen = () if self.credentials is None else self.credentials.taken
-        self._look_s = 0.0
         self._trouble = ""
         self._warning = ""
 
@@ -49,13 +50,16 @@ class NodeTls:
         """Have new links use what the files hold now; links that are there go on."""
         if self.credentials is None:
             return
-        node_log.settle(self._trouble)
+        before = self._trouble
         try:
             self.credentials.reload()
         except UsageError as error:
             self._trouble = f"the certificates were not reloaded, the old ones stay in use: {error}"
-            node_log.alarm(self._trouble)
+            if self._trouble != before:
+                node_log.settle(before)
+                node_log.alarm(self._trouble)
         else:
+            node_log.settle(before)
             self._trouble = ""
             node_log.settle(self._warning)
             node_log.note(
@@ -63,14 +67,20 @@ class NodeTls:
                 f"certificates reloaded, valid until {self.credentials.expires:%Y-%m-%d %H:%M} UTC",
             )
 
-    def look_at_files(self, node_log: NodeLog, now_s: float) -> None:
-        """Reload when the files have changed and are no longer written to; `now_s` of a steady clock."""
-        if self.credentials is None or now_s < self._look_s:
+    async def watch_files(self, node_log: NodeLog) -> None:
+        """Reload, again and again, when the files have changed and are no longer written to; and every
+        AGAIN_LOOKS looks what could not be used. A disk that does not answer holds up this task alone.
+        """
+        if self.credentials is None:
             return
-        self._look_s = now_s + LOOK_S
-        before, self._seen = self._seen, self.credentials.stamps()
-        if self._seen == before != self.credentials.taken:
-            self.reload(node_log)
+        seen, looks = self.credentials.taken, 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            before, seen = seen, await in_daemon_thread("tls-files", self.credentials.stamps)
+            looks = looks + 1 if self._trouble else 0
+            if seen == before != self.credentials.taken or looks >= AGAIN_LOOKS:
+                looks = 0
+                self.reload(node_log)
 
     def look_at_expiry(self, node_log: NodeLog) -> None:
         """Warn when it is time to, once a day."""

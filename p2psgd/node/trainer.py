@@ -59,12 +59,12 @@ class LastSteps:
 
     def __init__(self, failure_timeout_s: float) -> None:
         self._quiet_s = Timing(failure_timeout_s).gone_s
-        self._steps: int | None = None
+        self._steps: object = None
         self._since = 0.0
 
-    def are_made(self, steps: int, now: float, *, alone: bool) -> bool:
-        """Return whether they are; `steps`: a number that grows with steps of other nodes; `now` in seconds,
-        monotonic.
+    def are_made(self, steps: object, now: float, *, alone: bool) -> bool:
+        """Return whether they are; `steps`: what changes with steps of other nodes; `now` in seconds in which
+        this process has run.
         """
         if steps != self._steps:
             self._steps, self._since = steps, now
@@ -177,10 +177,10 @@ class NodeTrainer:
             await asyncio.sleep(DRAIN_POLL_S)
 
     def tick(self, now: float) -> None:
-        """Count how fast it trains, and the others; `now` in seconds, monotonic. A node that ends with its
-        trainer does so here.
+        """Count how fast it trains, and the others; `now` in seconds of the node's clock. Here a node ends
+        with its trainer.
         """
-        if self._ended and self._options.end_with_trainer:
+        if self._ended and self._options.end_with_trainer and self._state is not NodeState.DRAINING:
             steps = sum(self._peer_steps().values())
             if self._last_steps.are_made(steps, now, alone=self._is_alone()):
                 self._fail(FINISHED, ExitCode.OK)
@@ -226,6 +226,13 @@ class NodeTrainer:
         self._events.write("trainer", f"the trainer left: {why}")
         if self._state is not NodeState.DRAINING:
             self._state = NodeState.SERVING if finished or self._asked else NodeState.WAITING
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Return whether this node was to end with its trainer, which has not finished: it must be started
+        again. The trainer of a part is not this daemon's.
+        """
+        return self._options.end_with_trainer and self._options.part is None and not self._ended
 
     @property
     def loss(self) -> float | None:

@@ -485,3 +485,13 @@ def test_nodes_end_with_their_trainers_and_leave_whole_checkpoints(tmp_path: Pat
     assert all("ended with its trainer, which has finished" in daemon.words() for daemon in daemons)
     last = [checkpoint and (checkpoint.digest, sorted(checkpoint.rows)) for checkpoint in kept]
     assert last[0] == last[1] is not None
+
+
+def test_a_node_that_is_stopped_before_its_trainer_has_finished_wants_to_be_started_again(
+    tmp_path: Path,
+) -> None:
+    daemon = Place(tmp_path, 1).start(0, *endless(calm(tmp_path)), "--end-with-trainer")
+    with all_stopped([daemon]):
+        until(lambda: steps(daemon) > 5, "it trains")
+        assert daemon.stop() == 75
+        assert "stopped by SIGTERM, before its trainer has finished" in daemon.words()
