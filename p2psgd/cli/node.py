@@ -82,7 +82,8 @@ def node(
         bool,
         typer.Option(
             "--end-with-trainer",
-            help="End the node, as by SIGTERM, when that command has finished: for jobs of a batch system.",
+            help="End the node when that command has finished and no other node makes steps any more: for"
+            " jobs of a batch system.",
         ),
     ] = False,
     control: Annotated[

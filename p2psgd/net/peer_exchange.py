@@ -208,8 +208,8 @@ class PeerExchange:
 
     def tick(self, members: Collection[int], informed: Callable[[Origin], bool]) -> None:
         """Send PEERS to the peers that are due. `members` of the view that this node knows; `informed` peers
-        know one, too. At once if a link has opened, else as often as STATUS: with a hundred peers the tables
-        take an idle node a tenth of its time if they are made at every tick.
+        know one, too. It looks at once if a link has opened, else as often as STATUS is sent: tables made at
+        every tick were a sixth of an idle node's work with 36 members.
         """
         now, tables = self._now(), dict[tuple[bool, bool], Peers]()
         if now < self._due:

@@ -300,10 +300,8 @@ class Node:
         """End the daemon with this sentence and exit code."""
         if self._stop is not None and not self._stop.done():
             self._stop.set_result((words, code))
-        elif (
-            self._late_end is None and code is not ExitCode.OK
-        ):  # while draining: it ends as planned, but not as if all were well
-            self._late_end = (words, code)
+        elif code is not ExitCode.OK and self._late_end is None:
+            self._late_end = (words, code)  # while draining: it ends as planned, but not as if all were well
 
     def begin_again(self, above: int, words: str) -> None:
         """End this incarnation, and have another begin above the one given."""

@@ -271,7 +271,7 @@ class Parts:
             return
         self._seen_to_train += any(peer.steps_per_s for peer in status.peers)
         updates = sum(row.sequence for row in status.frontier if row.id != status.id)
-        if self._last_steps.are_made((self._seen_to_train, updates), now, alone=False):
+        if self._last_steps.are_made((self._seen_to_train, updates), now):
             self._end(FINISHED, ExitCode.OK)
 
     # -- what people see

@@ -62,7 +62,7 @@ class LastSteps:
         self._steps: object = None
         self._since = 0.0
 
-    def are_made(self, steps: object, now: float, *, alone: bool) -> bool:
+    def are_made(self, steps: object, now: float, *, alone: bool = False) -> bool:
         """Return whether they are; `steps`: what changes with steps of other nodes; `now` in seconds in which
         this process has run.
         """

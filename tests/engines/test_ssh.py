@@ -57,7 +57,7 @@ class Desk:
     def start(self, name: str) -> None:
         self._machines.start(name)
         code, words = self._machines.run(
-            name, "rm -f /root/.bashrc && mkdir -p /run/sshd && /usr/sbin/sshd -f /shared/sshd_config"
+            name, "rm -f ~root/.bashrc && mkdir -p /run/sshd && /usr/sbin/sshd -f /shared/sshd_config"
         )
         assert code == 0, words
 
