@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -124,11 +125,19 @@ def step_of(kind: str, model: Net) -> Callable[[torch.Tensor, torch.Tensor], Non
     return run
 
 
+def last_step(asked: argparse.Namespace) -> float:
+    """Return how many steps this run has, or infinity before they are known."""
+    if asked.steps_file is None:
+        return float(asked.steps)
+    return int(asked.steps_file.read_text()) if asked.steps_file.exists() else math.inf
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps-file", type=Path, help="end at the step that is read here, once it is there")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds of each step")
     parser.add_argument("--attach", type=json.loads, default={})
     asked = parser.parse_args()
@@ -148,7 +157,7 @@ def main() -> None:
         assert len(set(begun)) == 1, begun
         compute, pause, last = step_of(asked.kind, model), 0.0, None
         target = torch.randn(IN, 1, generator=torch.Generator().manual_seed(3))
-        while link.steps < asked.steps and not link.stopping:
+        while link.steps < last_step(asked) and not link.stopping:
             seed = 1 + link.rank + link.world_size * link.steps
             x = torch.randn(BATCH, IN, generator=torch.Generator().manual_seed(seed))
             optimizer.zero_grad()
