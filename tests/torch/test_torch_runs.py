@@ -16,6 +16,7 @@ import pytest
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.data.index import make_list
+from tests import DEADLINE_S
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.torch.accuracy import EXAMPLES, accuracy_of, accuracy_with
@@ -49,16 +50,18 @@ def test_the_example_trains_on_four_nodes_though_a_trainer_and_a_daemon_are_kill
     script, weights, saved = tmp_path / "train.py", tmp_path / "weights.npz", tmp_path / "digits.pt"
     example = (EXAMPLES / "distributed.py").read_text()
     assert "EPOCHS = 60" in example
-    script.write_text(example.replace("EPOCHS = 60", f"EPOCHS = {EPOCHS}"))
+    # The others wait for the trainer that is started again, also where that takes longer than 30 s.
+    patient = f"EPOCHS = {EPOCHS}\np2psgd.torch.last_steps.SILENCE_S = {DEADLINE_S}"
+    script.write_text(example.replace("EPOCHS = 60", patient))
     command = shlex.join([sys.executable, str(script), "1", str(saved)])
     run = Run(tmp_path, "-n", "4", "--trainer", command, "--weights", str(weights))
     try:
-        wait_until(lambda: steps(run) >= 20 or run.process.poll() is not None, "20 mini-batches", 120)
+        wait_until(lambda: steps(run) >= 20 or run.process.poll() is not None, "20 mini-batches")
         trainer = run.status(2)["trainer"]
         assert trainer["attached"], run.output
         os.kill(trainer["pid"], signal.SIGKILL)
         os.kill(run.status(3)["pid"], signal.SIGKILL)
-        assert run.ends(170) == ExitCode.FAILED, run.output  # a node was lost
+        assert run.ends() == ExitCode.FAILED, run.output  # a node was lost
     finally:
         run.close()
     report = run.report()
@@ -81,7 +84,7 @@ def test_the_gpt_ends_with_the_same_loss_on_all_nodes(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, str(EXAMPLES / "gpt.py"), "--batches", "120"])
     run = Run(tmp_path, "-n", "2", "--trainer", command)
     try:
-        assert run.ends(170) == ExitCode.OK, run.output
+        assert run.ends() == ExitCode.OK, run.output
     finally:
         run.close()
     report = run.report()
@@ -110,7 +113,7 @@ def test_the_script_of_the_page_trains_on_shards(tmp_path: Path) -> None:
     command = shlex.join([sys.executable, str(script)])
     run = Run(tmp_path, "-n", "2", "--trainer", command, "--weights", str(weights))
     try:
-        assert run.ends(100) == ExitCode.OK, run.output
+        assert run.ends() == ExitCode.OK, run.output
     finally:
         run.close()
     report = run.report()
