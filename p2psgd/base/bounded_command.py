@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import IO, Final
@@ -19,6 +20,7 @@ from typing import IO, Final
 from p2psgd.base.errors import words_of
 
 READ_BYTES: Final = 64 * 1024
+STOP_LOOK_S: Final = 0.5  # from one look at `stop` to the next
 ERROR_BYTES_MAX: Final = 4096  # kept of standard error
 WORDS_MAX: Final = 200  # of its last line
 SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})  # of what a start needs
@@ -44,6 +46,7 @@ def run_bounded(
     bytes_max: int,
     environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
+    stop: threading.Event | None = None,
 ) -> bytes:
     """Run a command and return what it writes on standard output.
 
@@ -53,9 +56,10 @@ def run_bounded(
         bytes_max: Bytes of output beyond which it is killed.
         environment: Its environment; None for that of this process.
         stdin: What it may read on standard input, which it gets from memory and never from a disk.
+        stop: It is killed, half a second later at most, once this is set.
 
     Raises:
-        CommandFailed: it cannot run, fails, is late, or writes too much.
+        CommandFailed: it cannot run, fails, is late, is stopped, or writes too much.
     """
     try:
         with open(os.memfd_create("stdin"), "r+b") as given:
@@ -76,7 +80,8 @@ def run_bounded(
     assert process.stderr is not None
     deadline = time.monotonic() + timeout_s
     try:
-        out, said = _read(process.stdout, process.stderr, deadline=deadline, bytes_max=bytes_max)
+        streams = process.stdout, process.stderr
+        out, said = _read(*streams, deadline=deadline, bytes_max=bytes_max, stop=stop or threading.Event())
         code = process.wait(max(0.0, deadline - time.monotonic()))
     except BaseException as error:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -101,8 +106,10 @@ def last_line(said: bytes) -> str:
     return f": {''.join(filter(str.isprintable, last))[:WORDS_MAX]}" if last else ""
 
 
-def _read(out: IO[bytes], error: IO[bytes], *, deadline: float, bytes_max: int) -> tuple[bytes, bytes]:
-    """Read both to their ends; TimeoutError at the deadline, CommandFailed if it is too much."""
+def _read(
+    out: IO[bytes], error: IO[bytes], *, deadline: float, bytes_max: int, stop: threading.Event
+) -> tuple[bytes, bytes]:
+    """Read both to their ends; TimeoutError at the deadline, CommandFailed at `stop` or if it is too much."""
     written, said = bytearray(), bytearray()
     with selectors.DefaultSelector() as selector:
         for stream in (out, error):
@@ -111,7 +118,9 @@ def _read(out: IO[bytes], error: IO[bytes], *, deadline: float, bytes_max: int) 
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError
-            for key, _ in selector.select(left_s):
+            if stop.is_set():
+                raise CommandFailed("was stopped")
+            for key, _ in selector.select(min(left_s, STOP_LOOK_S)):
                 block = os.read(key.fd, READ_BYTES)
                 if not block:
                     selector.unregister(key.fileobj)

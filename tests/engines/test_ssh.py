@@ -139,6 +139,13 @@ def test_up_brings_up_all_machines_but_the_one_that_is_away_and_again_changes_no
         assert {row["changed"] for row in rows.values()} == {"list of hosts"}
         assert pids == [machines.run(name, "systemctl show -P MainPID p2psgd")[1] for name in NAMES]
 
+        # A run that was cut short between what it had changed and the restart.
+        machines.run(NAMES[0], "touch /etc/p2psgd/up.pending && rm /etc/p2psgd/up.sha256")
+        code, rows = desk.up()
+        assert code == 0
+        assert [rows[host]["changed"] for host in (*here, away)] == ["restarted", *["nothing"] * 4]
+        assert machines.run(NAMES[0], "ls /etc/p2psgd")[1].count("up.pending") == 0
+
         code, rows = desk.down()
         assert code == 0
         assert {row["state"] for row in rows.values()} == {"stopped"}

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,7 @@ INSTALL_S: Final = 900.0  # pip may have to fetch everything
 STOP_S: Final = 180.0  # more than TimeoutStopSec of the unit
 LOOK_EVERY_S: Final = 1.0
 STATUS: Final = "/opt/p2psgd/bin/p2psgd status --json"
+TRAINER_FAILED: Final = "its trainer failed:"  # on a line of its own after the status
 STAMP: Final = "/etc/p2psgd/up.sha256"
 UNREACHABLE: Final = "unreachable"
 FAILED: Final = "failed"
@@ -61,49 +64,72 @@ def bring_up(
     machines: Sequence[Machine], payload: Payload, *, parallel: int, wait_s: float, say: Callable[[str], None]
 ) -> list[Row]:
     """Install and start a node on every machine, and wait until each is ready, `wait_s` at most."""
-    with ThreadPoolExecutor(parallel) as threads:
-        rows = list(threads.map(partial(_install, payload=payload, say=say), machines))
+    with _threads(parallel) as (threads, stop):
+        rows = list(threads.map(partial(_install, payload=payload, say=say, stop=stop), machines))
         deadline = time.monotonic() + wait_s
-        ask = partial(_wait, trains=bool(payload.trainer), deadline=deadline)
+        ask = partial(_wait, trainer=payload.trainer, deadline=deadline, stop=stop)
         return list(threads.map(ask, machines, rows))
 
 
 def take_down(remotes: Sequence[Remote], *, parallel: int, say: Callable[[str], None]) -> list[Row]:
     """Stop the nodes and their trainers, and do not have them start with the machine; their state stays."""
+    with _threads(parallel) as (threads, stop):
+        return list(threads.map(partial(_stop, say=say, stop=stop), remotes))
+
+
+@contextmanager
+def _threads(parallel: int) -> Iterator[tuple[ThreadPoolExecutor, threading.Event]]:
+    """Give threads, and an event for their commands, which are stopped by Ctrl+C."""
+    stop = threading.Event()
     with ThreadPoolExecutor(parallel) as threads:
-        return list(threads.map(partial(_stop, say=say), remotes))
+        try:
+            yield threads, stop
+        except BaseException:
+            stop.set()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
-def _install(machine: Machine, *, payload: Payload, say: Callable[[str], None]) -> Row:
+def _install(machine: Machine, *, payload: Payload, say: Callable[[str], None], stop: threading.Event) -> Row:
     host, remote = machine.remote.host, machine.remote
     digest = digest_of(machine.files, payload.trainer)
     ask = f"cat {STAMP} 2>/dev/null; systemctl is-active p2psgd.service; {_ask_trainer(payload.trainer)}"
     try:
-        stamp, *active = remote.run(ask, timeout_s=ASK_S).split() or [""]
+        stamp, *active = remote.run(ask, timeout_s=ASK_S, stop=stop).split() or [""]
         if stamp == digest and set(active) == {"active"}:
             return Row(host, changed="nothing")
         say(f"{host}: installs")
         unpack = 'd=$(mktemp -d) && trap \'rm -rf "$d"\' EXIT && tar -x -C "$d" && cd "$d"'
         install = f"sh install.sh {shlex.quote(payload.trainer)} && echo {digest} >{STAMP}"
         script = f"umask 022; rm -f {STAMP}; {unpack} && {install}"
-        changed = remote.run(script, timeout_s=INSTALL_S, stdin=pack(machine.files), root=True)
+        stdin = pack(machine.files)
+        changed = remote.run(script, timeout_s=INSTALL_S, stdin=stdin, root=True, stop=stop)
         return Row(host, changed=", ".join(printable(line) for line in changed.splitlines()) or "nothing")
     except RemoteError as error:
         return _failure(host, error)
 
 
-def _wait(machine: Machine, row: Row, *, trains: bool, deadline: float) -> Row:
-    """Ask a node until it is ready, or the time is over."""
+def _wait(machine: Machine, row: Row, *, trainer: str, deadline: float, stop: threading.Event) -> Row:
+    """Ask a node until it is ready, its trainer has failed for good, or the time is over."""
+    ask = STATUS
+    if trainer:
+        unit = f"p2psgd-trainer@{trainer}.service"
+        code = f"$(systemctl show -P ExecMainStatus {unit})"
+        ask += f'; code=$?; systemctl is-failed --quiet {unit} && echo "{TRAINER_FAILED} {code}"; exit $code'
     while not row.state:
         try:
-            said = machine.remote.run(STATUS, timeout_s=ASK_S, root=True)
-            row = _judge(row, said, trains=trains)
+            said = machine.remote.run(ask, timeout_s=ASK_S, root=True, stop=stop)
+            status, failed, code = said.partition(TRAINER_FAILED)
+            row = _judge(row, status, trains=bool(trainer))
+            if failed:
+                words = f"its trainer ended with exit code {printable(code.strip())}: journalctl -u {unit}"
+                row = replace(row, state=FAILED, words=words)
         except RemoteError as error:
             row = replace(row, words=str(error))
         if not row.state and time.monotonic() > deadline:
             row = replace(row, state="not ready")
         elif not row.state:
-            time.sleep(LOOK_EVERY_S)
+            stop.wait(LOOK_EVERY_S)
     return row
 
 
@@ -112,15 +138,23 @@ def _judge(row: Row, said: str, *, trains: bool) -> Row:
     try:
         status = json.loads(said)
         node, ready, waits = str(status["node"]), status.get("ready"), str(status.get("not_ready") or "")
-        state = str(status["state"])
+        state, trainer = str(status["state"]), status.get("trainer") or {}
+        came = bool(trainer.get("attached") or trainer.get("finished"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return replace(row, words="its status cannot be read: is it another version?")
-    done = bool(ready) if trains or ready is not None else True
-    words = "" if done and ready else printable(waits or state)
-    return replace(row, node=printable(node), state=READY if done else "", words=words)
+    if trains:
+        done, words = bool(ready) and came, waits or ("its trainer has not attached" if ready else state)
+    else:
+        done, words = ready in (True, None), "" if ready else waits or state
+    return replace(
+        row,
+        node=printable(node),
+        state=READY if done else "",
+        words=printable("" if done and ready else words),
+    )
 
 
-def _stop(remote: Remote, *, say: Callable[[str], None]) -> Row:
+def _stop(remote: Remote, *, say: Callable[[str], None], stop: threading.Event) -> Row:
     script = (
         "active=$(systemctl is-active p2psgd.service); for unit in $(systemctl list-units --all --plain "
         "--no-legend 'p2psgd-trainer@*' | cut -d ' ' -f 1) p2psgd.service; do "
@@ -130,7 +164,7 @@ def _stop(remote: Remote, *, say: Callable[[str], None]) -> Row:
     )
     try:
         say(f"{remote.host}: stops")
-        before = remote.run(script, timeout_s=STOP_S, root=True).strip()
+        before = remote.run(script, timeout_s=STOP_S, root=True, stop=stop).strip()
         return Row(remote.host, state=STOPPED, changed="stopped" if before == "active" else "nothing")
     except RemoteError as error:
         return _failure(remote.host, error)

@@ -7,14 +7,21 @@ fail() { echo "$*" >&2; exit 1; }
 command -v systemctl >/dev/null || fail "this machine has no systemd"
 restart= reload= units=
 
+# There while what has changed is not in use yet: if this script is cut short, the next one restarts the services.
+pending=/etc/p2psgd/up.pending
+if [ -e "$pending" ]; then systemctl daemon-reload; restart=1; fi
+install -d /etc/p2psgd
+: >"$pending"
+
 put() {  # MODE FILE PLACE: whether it had to be changed
   cmp -s "$2" "$3" && return 1
-  install -D -m "$1" "$2" "$3"
+  install -D -m "$1" "$2" "$3" || fail "cannot write $3"  # `set -e` does not count in a condition
 }
 
 wheel=$(ls p2psgd-*.whl)
 if [ "$(cat /opt/p2psgd/installed.sha256 2>/dev/null)" != "$(sha256sum "$wheel")" ]; then
-  [ -x /opt/p2psgd/bin/python ] || python3 -m venv /opt/p2psgd >/dev/null ||
+  # One without pip was cut short, or python3-venv was missing.
+  [ -x /opt/p2psgd/bin/pip ] || python3 -m venv --clear /opt/p2psgd >/dev/null ||
     fail "python3 -m venv fails: apt-get install python3-venv"
   pip() { /opt/p2psgd/bin/pip --disable-pip-version-check --quiet install ${links:-} "$@"; }
   [ ! -d wheels ] || links="--no-index --find-links wheels"
@@ -58,3 +65,4 @@ has_done_its_work() {
 if [ -n "$trainer" ] && ! systemctl --quiet is-active "$unit" && { [ -n "${began:-}" ] || ! has_done_its_work; }; then
   systemctl start "$unit"; echo "trainer started"
 fi
+rm -f "$pending"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,9 +31,17 @@ class Remote:
     host: str
     program: tuple[str, ...]
 
-    def run(self, script: str, *, timeout_s: float, stdin: bytes = b"", root: bool = False) -> str:
+    def run(
+        self,
+        script: str,
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        root: bool = False,
+        stop: threading.Event | None = None,
+    ) -> str:
         """Run a shell script there and return what it prints; RemoteError if it fails. `root`: by sudo
-        without a password, unless the user is root.
+        without a password, unless the user is root. `stop`: ssh is killed once it is set.
         """
         # BatchMode: ssh asks nothing, since many run at once and none of them has the terminal.
         options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}")
@@ -40,7 +49,9 @@ class Remote:
             script = f'[ "$(id -u)" = 0 ] || exec sudo -n sh -c {shlex.quote(script)}\n{script}'
         command = [*self.program, *options, "--", self.host, f"sh -c {shlex.quote(script)}"]
         try:
-            out = run_bounded(command, timeout_s=timeout_s, bytes_max=OUTPUT_BYTES_MAX, stdin=stdin)
+            out = run_bounded(
+                command, timeout_s=timeout_s, bytes_max=OUTPUT_BYTES_MAX, stdin=stdin, stop=stop
+            )
         except CommandFailed as error:
             raise RemoteError(str(error), unreachable=error.code == SSH_FAILED or error.missing) from None
         return out.decode(errors="replace")

@@ -7,7 +7,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ import pytest
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.cli.up.command import up
 from p2psgd.cli.up.fleet import (
+    FAILED,
     READY,
+    TRAINER_FAILED,
     UNREACHABLE,
     Machine,
     Row,
@@ -28,6 +32,7 @@ from p2psgd.cli.up.fleet import (
 from p2psgd.cli.up.payload import Payload, digest_of, pack, with_port
 from p2psgd.cli.up.ssh import Remote
 from p2psgd.net.address import Address
+from tests.daemons import until
 from tests.operations.machines import CHECKOUT
 
 UNITS = CHECKOUT / "systemd"
@@ -53,9 +58,8 @@ def ssh(tmp_path: Path) -> tuple[str, ...]:
     program.write_text(SSH.format(place=tmp_path))
     program.chmod(0o755)
     (tmp_path / "stamp").write_text("inactive\n")
-    (tmp_path / "status").write_text(
-        json.dumps({"node": "a", "state": "training", "ready": True, "not_ready": ""})
-    )
+    status = {"node": "a", "state": "training", "ready": True, "not_ready": "", "trainer": {"attached": True}}
+    (tmp_path / "status").write_text(json.dumps(status))
     return (str(program),)
 
 
@@ -111,6 +115,41 @@ def test_a_node_that_is_not_ready_in_time_says_what_it_waits_for(
         (tmp_path / "status").write_text(nonsense)
         (row,) = bring_up([machine(payload, "a", ssh)], payload, parallel=1, wait_s=0.0, say=lambda _: None)
         assert "its status cannot be read" in row.words
+
+
+def test_a_trainer_that_failed_or_has_not_come_is_no_success(
+    tmp_path: Path, payload: Payload, ssh: tuple[str, ...]
+) -> None:
+    (tmp_path / "status").write_text(
+        json.dumps({"node": "a", "state": "waiting", "ready": True, "trainer": {"attached": False}})
+    )
+    (row,) = bring_up([machine(payload, "a", ssh)], payload, parallel=1, wait_s=0.0, say=lambda _: None)
+    assert (row.state, row.words) == ("not ready", "its trainer has not attached")
+    with (tmp_path / "status").open("a") as status:
+        status.write(f"\n{TRAINER_FAILED} 64\n")
+    (row,) = bring_up([machine(payload, "a", ssh)], payload, parallel=1, wait_s=60.0, say=lambda _: None)
+    assert row.state == FAILED
+    assert row.words == "its trainer ended with exit code 64: journalctl -u p2psgd-trainer@speech.service"
+
+
+def test_ctrl_c_stops_what_runs_on_the_machines(tmp_path: Path, payload: Payload) -> None:
+    program = tmp_path / "ssh"
+    program.write_text(
+        f"#!/bin/sh\necho $$ >{tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 600\n"
+    )
+    program.chmod(0o755)
+
+    def interrupt() -> None:
+        until((tmp_path / "pid").exists, "ssh runs")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        take_down([Remote("a", (str(program),))], parallel=2, say=lambda _: None)
+    interrupter.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_no_more_machines_than_allowed_are_asked_at_once(tmp_path: Path) -> None:
