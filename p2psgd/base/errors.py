@@ -75,6 +75,11 @@ def cannot(do: str, error: OSError) -> UsageError:
 STORE: Final = "the data store "  # how each StoreError begins, by which a daemon knows its trainer's
 
 
+MEETING: Final = (
+    "the nodes of torchrun's job have not met"  # by which a daemon knows that its agent waited in vain
+)
+
+
 class StoreError(UsageError):
     """The data store repeatedly gives no data, or other data than its list describes.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from p2psgd.base.aio import raise_failure
-from p2psgd.base.errors import FINAL, STORE, ExitCode, UsageError, words_of
+from p2psgd.base.errors import FINAL, MEETING, STORE, ExitCode, UsageError, words_of
 from p2psgd.node.trainer_output import TrainerOutput, last_words, without_launcher
 
 # ----------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class Crashes:
         self.words = f"the trainer crashed ({how}){said + reason if reason else ''}"
         like, steady = _NUMBERS.sub("0", reason), trained_s is not None and trained_s >= STEADY_S
         same = (code, like) == (self._code, self._like)
-        if code > 0 and STORE in reason:  # it may be back at any time
+        if code > 0 and (STORE in reason or MEETING in reason):  # what was missing may come at any time
             self._in_a_row = self._alike = 0
         else:
             progressed = steady or (code < 0 and trained_s is not None)
@@ -108,8 +108,8 @@ def what_to_mend(code: int, reason: str, *, came: bool) -> tuple[str, ExitCode] 
 # script, is passed on instead of being tried again. Anything else is a crash: the trainer is started again,
 # its residual still in the daemon's segment, after a second, or the longer the sooner it has crashed again
 # and again. The second exit in a row with the same words is final: it is a bug in the script. Of others, and
-# of signals, so is a limited number, unless it is the store of its data that fails, which may be back at any
-# time (see Crashes).
+# of signals, so is a limited number, unless it is the store of its data that fails, or a machine of torchrun's
+# job that is missing, which may be back at any time (see Crashes).
 
 
 STOP_TIMEOUT_S: Final = 10.0

@@ -18,7 +18,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -276,6 +276,7 @@ class _Actor:
     node: _Node | None = None  # in this incarnation
     tls: Mapping[str, bytes] = field(default_factory=dict)  # for this incarnation
     started: str = ""  # the last incarnation that has started a daemon
+    trouble: str = ""  # of the last look, if it has failed on its machine
 
 
 class _Driver:
@@ -325,10 +326,9 @@ class _Driver:
             troubles, sums = self._compare(cut_short=cut_short)
             if not sums:
                 raise UsageError(f"no node gives a replica: {listed(troubles)}", ExitCode.FAILED)
+            weights = self._weights(sums)
             troubles += self._let_scripts_end(interruption)
             wall_s = time.monotonic() - self._began
-            first = next(actor for actor in self._live if actor.node and actor.node.name in sums)
-            weights: bytes = self._ray.get(first.handle.weights.remote(), timeout=CALL_LIMIT_S)
             identical = are_equal(sums.values(), interrupted=cut_short) and all(
                 each.is_right for each in sums.values()
             )
@@ -336,6 +336,18 @@ class _Driver:
             report = self._report(sums, wall_s, identical=identical) | {"troubles": troubles}
             self._display.say(summary_text(report), *(f"failed: {each}" for each in troubles))
         return Result(identical, report["digest"], report, weights)
+
+    def _weights(self, names: Collection[str]) -> bytes:
+        """Return the weights of the first of these nodes that gives them: machines may go at any moment."""
+        why = "all machines have gone"
+        for actor in self._live:
+            if actor.node is not None and actor.node.name in names:
+                try:
+                    weights: bytes = self._ray.get(actor.handle.weights.remote(), timeout=CALL_LIMIT_S)
+                    return weights
+                except (self._ray.exceptions.RayError, P2psgdError) as error:
+                    why = f"{actor.node.name}: {_last_line(error)}"
+        raise UsageError(f"no node gives its weights: {why}", ExitCode.FAILED)
 
     def _report(self, sums: Mapping[str, Sum], wall_s: float, *, identical: bool) -> Report:
         nodes = {node.name: node for node in self._nodes.values() if node.starts}
@@ -511,7 +523,8 @@ class _Driver:
         for actor in self._live:
             if actor.asked in done:
                 self._take_in(actor)
-        if len(self._live) < (1 if self._founders else self._low):
+        self._replace_founders()
+        if len(self._live) < (1 if self._has_begun else self._low):
             left = counted(len(self._live), "actor")
             why = listed(list(dict.fromkeys(self._given_up))[:4])
             raise UsageError(f"{left} left, and the run needs {self._low} to begin: {why}", ExitCode.FAILED)
@@ -522,6 +535,17 @@ class _Driver:
             self._display.show(phase, self._statuses())
         else:
             self._progress(phase, self._statuses())
+
+    @property
+    def _has_begun(self) -> bool:
+        return any(node.status.view and node.status.view.number for node in self._nodes.values())
+
+    def _replace_founders(self) -> None:
+        """Let others begin the run in place of actors that were given up before it began."""
+        if self._founders and not self._has_begun:
+            left = [actor for actor in self._founders if actor.asked is not None]
+            spare = [actor for actor in self._live if actor.look and actor not in left]
+            self._founders = [*left, *spare][: self._low]
 
     def _statuses(self) -> list[NodeStatus]:
         """Return the latest status of each node, and for one that is away what it waits for."""
@@ -546,11 +570,20 @@ class _Driver:
         try:
             look: Look = self._ray.get(actor.asked)
         except self._ray.exceptions.RayActorError as error:
-            self._give_up(actor, _last_line(error))
+            self._give_up(actor, actor.trouble or _last_line(error))
+            return
+        except self._ray.exceptions.RayTaskError as error:  # such as a machine whose disk is full
+            if isinstance(error.cause, UsageError) and error.cause.exit_code in FINAL:
+                raise error.cause from None
+            name = actor.node.name if actor.node else f"actor {actor.number}"
+            actor.trouble = _last_line(error)
+            self._display.say(f"{name} is started again: {actor.trouble}")
+            self._ray.kill(actor.handle, no_restart=False)
+            actor.asked = actor.handle.look.remote(None)
             return
         if actor.look is None or look.incarnation != actor.look.incarnation:
             self._begin_incarnation(actor, look)
-        node, actor.look, actor.looked = actor.node, look, time.monotonic()
+        node, actor.look, actor.looked, actor.trouble = actor.node, look, time.monotonic(), ""
         assert node is not None
         if look.incarnation != actor.started and (look.status is not None or look.exit_code is not None):
             actor.started = look.incarnation
@@ -595,7 +628,7 @@ class _Driver:
 
     def _order(self, actor: _Actor) -> Order | None:
         """Return what this incarnation of an actor needs to start; None while it has to wait."""
-        begun = any(node.status.view and node.status.view.number for node in self._nodes.values())
+        begun = self._has_begun
         if actor.look is None or not (begun or actor in self._founders):
             return None
         others = self._live if begun else self._founders

@@ -44,7 +44,7 @@ from torch.distributed.elastic.rendezvous.api import (
 )
 from torch.distributed.elastic.utils.distributed import get_free_port
 
-from p2psgd.base.errors import P2psgdError, UsageError
+from p2psgd.base.errors import MEETING, P2psgdError, UsageError
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.ipc.client import ControlClient
@@ -195,7 +195,7 @@ def _within(limit_s: float, call: Callable[[], AnswerT]) -> AnswerT:
     try:
         return answer.result(limit_s)
     except TimeoutError:
-        raise RendezvousConnectionError(f"the store gives no answer for {limit_s:.0f} s") from None
+        raise RendezvousConnectionError(f"{MEETING}: the store gives no answer for {limit_s:.0f} s") from None
 
 
 # ----------------------------------------------------------------------------
@@ -269,8 +269,9 @@ class MemberRendezvous(RendezvousHandler):  # type: ignore[misc]
                     meeting = None
                     waits = f"{world.names[0]}, the first member, has no store at port {self._port}: {error}"
             if time.monotonic() > deadline:
-                raise RendezvousTimeoutError(f"not within {self._join_timeout_s} s: {waits}")
+                raise RendezvousTimeoutError(f"{MEETING} within {self._join_timeout_s} s: {waits}")
             time.sleep(POLL_S)
+        self._count_step()
         self._meeting = meeting
         return RendezvousInfo(
             meeting.store(), world.rank, len(world.incarnations), RendezvousStoreInfo(world.host, port)
@@ -352,6 +353,12 @@ class MemberRendezvous(RendezvousHandler):  # type: ignore[misc]
                 f"the run has {len(world.incarnations)} members of the {self._nodes_min} that the job needs"
             )
         return "this node is not among the members" if world.rank is None else ""
+
+    def _count_step(self) -> None:
+        """Have the daemon see progress, by a step that changes nothing: it forgives crashes after that."""
+        if self._link is not None:
+            with contextlib.suppress(P2psgdError):
+                self._link.send(np.zeros(1, np.float32), threshold=1)
 
     def _leave(self, *, finished: bool) -> None:
         if self._link is not None:

@@ -80,7 +80,7 @@ class Slurm:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()

@@ -259,6 +259,64 @@ def test_a_train_job_gives_its_number_of_nodes_to_all_that_need_it() -> None:
     check_environment(given)
 
 
+def test_an_end_that_needs_a_person_ends_kubeflows_job() -> None:
+    job, _, _ = kubeflow()
+    (codes, _) = job["podFailurePolicy"]["rules"]
+    unit = (CHECKOUT / "systemd" / "p2psgd.service").read_text()
+    (prevented,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert codes["onExitCodes"]["values"] == [int(code) for code in prevented.split()]
+    assert job["template"]["spec"]["restartPolicy"] == "Never"  # else Kubernetes refuses such rules
+
+
+KUBECTL: Final = """#!/bin/sh
+case $1 in
+  create) exec {kubectl} "$@" --dry-run=client -o yaml ;;
+  apply) shift; [ "$1" = -f ] || exec {kubectl} kustomize "$2"; cat "$2" ;;
+esac
+"""
+
+
+def test_the_commands_of_the_page_give_manifests_with_the_image_that_was_pushed(tmp_path: Path) -> None:
+    """They are run as they stand there, but kubectl prints what it would send, and nothing is built."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    words = {"kubectl": KUBECTL.format(kubectl=shutil.which("kubectl")), "docker": "#!/bin/sh\n"}
+    words["p2psgd"] = f'#!/bin/sh\nexec {shlex.join(P2PSGD)} "$@"\n'
+    for name, text in words.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    shutil.copytree(CHECKOUT / "engines", tmp_path / "engines")
+    page = (CHECKOUT / "docs" / "engines" / "kubernetes.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    main, _, flow = (words for language, words in blocks if not language)
+
+    def type_in(block: str) -> list[Manifest]:
+        done = subprocess.run(
+            ["sh", "-euc", block],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+        )
+        assert done.returncode == 0, done.stderr
+        text = done.stdout[done.stdout.index("apiVersion") :].replace("\napiVersion", "\n---\napiVersion")
+        return [each for each in yaml.safe_load_all(text) if isinstance(each, dict) and "kind" in each]
+
+    secret, *objects = type_in(main)
+    assert {"ca.pem", "p2psgd-0.key", "p2psgd-3.pem"} <= set(secret["data"])
+    (nodes,) = [each for each in objects if each["kind"] == "StatefulSet"]
+    pod = nodes["spec"]["template"]["spec"]
+    images = [each["image"] for each in (*pod["initContainers"], *pod["containers"])]
+    assert images == ["REGISTRY/p2psgd"] * 2
+    runtime, job = type_in(flow)
+    assert str(runtime).count("'image': 'REGISTRY/p2psgd'") == 2
+    assert job["kind"] == "TrainJob"
+
+
 def test_a_pod_has_the_time_that_leaving_takes_and_a_spot_machine_what_it_gives() -> None:
     base, spot = render("base"), render("spot")
     assert pod_of(base)["terminationGracePeriodSeconds"] > 3 * DRAIN_TIMEOUT_S

@@ -177,7 +177,8 @@ result = p2psgd.ray.run("ranked.py", name="again", **options)
 report = result.report
 print([(row["steps"], row["starts"]) for row in report["per_node"]], result.identical, report["troubles"])
 print(len(seen) > 5, {status.trainer.steps for status in seen[-1][1]})
-for case in ({"nodes": 3, "wait_s": 40}, {"resources": {"GPU": 1}, "wait_s": 0.1}, {"script": "broken.py"}):
+cases = {"nodes": 3, "wait_s": 40}, {"resources": {"GPU": 1}, "wait_s": 0.1}, {"script": "broken.py"}
+for case in (*cases, {"state": "/proc/none"}):
     try:
         p2psgd.ray.run(**{"script": "ranked.py", **options, **case})
     except UsageError as error:
@@ -214,6 +215,8 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
     assert "only 2 of the 3 nodes that begin the run have found room within 40 s" in refused[0]
     assert "each asks for {'GPU': 1}, and the cluster has {'GPU': 0.0} free" in refused[1]
     assert "KeyError: 'no such column'" in refused[2]
+    assert "the run needs 2 to begin: " in refused[3]
+    assert "/proc/none" in refused[3]
     logs = [path.read_text() for path in tmp_path.glob("machine-*/.local/state/p2psgd/ray/again/*/log.txt")]
     assert {rank for rank in (0, 1) for log in logs if f"rank {rank} of 2" in log} == {0, 1}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -53,28 +54,35 @@ class Task(Daemon):
         return bool(status.get("ready")) and len(self.linked()) == TASKS - 1
 
 
+SCRIPT: Final = str(CHECKOUT / "engines" / "slurm" / "p2psgd.sbatch")
+
+
+def prepare(place: Path, trainer: str, nodes: int) -> dict[str, str]:
+    """Make a place for a run, with certificates and the program; return the environment for sbatch."""
+    run, program = place / "run", place / "bin"
+    run.mkdir(parents=True)
+    program.mkdir()
+    (program / "p2psgd").write_text(f'#!/bin/sh\nexec {" ".join(P2PSGD)} "$@"\n')
+    (program / "p2psgd").chmod(0o755)
+    for words in (["init", "ca", "--run", "slurm"], ["issue", *(f"node-{n}" for n in range(nodes))]):
+        subprocess.run([*P2PSGD, "ca", *words], cwd=run, check=True, stdout=subprocess.DEVNULL)
+    return {
+        "PATH": f"{program}:{os.environ['PATH']}",
+        "RUN_DIR": str(run),
+        "TRAINER": trainer,
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
 class Job:
     """The job of engines/slurm/p2psgd.sbatch, and the nodes of its tasks."""
 
     def __init__(self, slurm: Slurm, place: Path) -> None:
         self._slurm, self._place = slurm, place
-        run, program = place / "run", place / "bin"
-        run.mkdir()
-        program.mkdir()
-        (program / "p2psgd").write_text(f'#!/bin/sh\nexec {" ".join(P2PSGD)} "$@"\n')
-        (program / "p2psgd").chmod(0o755)
-        for words in (["init", "ca", "--run", "slurm"], ["issue", *(f"node-{n}" for n in range(TASKS))]):
-            subprocess.run([*P2PSGD, "ca", *words], cwd=run, check=True, stdout=subprocess.DEVNULL)
-        settings = {
-            "PATH": f"{program}:{os.environ['PATH']}",
-            "RUN_DIR": str(run),
-            "TRAINER": "p2psgd train --recipe digits --seconds 600",
-            "OPENBLAS_NUM_THREADS": "1",
-        }
-        self.tasks = [Task(run / f"node-{number}") for number in range(TASKS)]
-        script = str(CHECKOUT / "engines" / "slurm" / "p2psgd.sbatch")
+        settings = prepare(place, "p2psgd train --recipe digits --seconds 600", TASKS)
+        self.tasks = [Task(place / "run" / f"node-{number}") for number in range(TASKS)]
         output = ("--parsable", f"--output={place}/job.out", f"--chdir={place}")
-        self.number = slurm.run("sbatch", *output, script, environment=settings)
+        self.number = slurm.run("sbatch", *output, SCRIPT, environment=settings)
 
     def state(self) -> str:
         return self._slurm.job(self.number, "%T")
@@ -150,7 +158,13 @@ def test_a_job_trains_through_a_drained_and_a_killed_node_and_goes_on_when_it_is
             before = [task.steps() for task in others]
             until(partial(all_beyond, others, before), "the others go on", timeout_s=LIMIT_S)
 
-            lives = [task.incarnation() for task in others]
+            # A daemon that is killed is started again, by the script.
+            lives = [others[1].incarnation()]
+            os.kill(int((others[1].status() or {})["pid"]), signal.SIGKILL)
+            until(lambda: others[1].incarnation() > lives[0], "it is back", timeout_s=LIMIT_S)
+            until(lambda: bool((others[1].status() or {}).get("ready")), "it is ready", timeout_s=LIMIT_S)
+
+            lives, before = [task.incarnation() for task in others], [task.steps() for task in others]
             slurm.run("scontrol", "requeue", job.number)
             job.runs_again()
             assert not {drained, killed} & set(job.machines())
@@ -168,6 +182,25 @@ def test_a_job_trains_through_a_drained_and_a_killed_node_and_goes_on_when_it_is
         finally:
             job.close()
         check_lists(slurm, tmp_path, one, two)
+        parts = ["--nodes=1", "-w", one, ":", "--nodes=1", "-w", two]
+        check_script(slurm, tmp_path / "het", parts, {})
+        check_script(slurm, tmp_path / "array", ARRAY, {"P2PSGD_BOOTSTRAP_EXPECT": "2"})
+
+
+ARRAY: Final = ["--array=0-1", "--nodes=1", "--exclusive"]
+
+
+def check_script(slurm: Slurm, place: Path, options: list[str], environment: dict[str, str]) -> None:
+    """Run two nodes by the script, as a heterogeneous job or an array, until it ends by itself."""
+    settings = prepare(place, "p2psgd train --recipe digits --steps 1500", 2) | environment
+    output = f"--output={place}/%j.out"
+    try:
+        slurm.run("sbatch", "--wait", output, f"--chdir={place}", *options, SCRIPT, environment=settings)
+    finally:
+        print(*(log.read_text() for log in place.glob("*.out")), flush=True)
+    kept = [CheckpointStore(place / "run" / f"node-{number}" / FOLDER).latest()[0] for number in range(2)]
+    assert len({None if each is None else each.digest for each in kept}) == 1
+    assert None not in kept
 
 
 def check_lists(slurm: Slurm, place: Path, one: str, two: str) -> None:

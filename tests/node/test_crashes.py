@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from p2psgd.base.errors import ExitCode
+from p2psgd.base.errors import MEETING, STORE, ExitCode
 from p2psgd.node.trainer_process import CRASHES_MAX, DELAY_MAX_S, FIRST_DELAY_S, STEADY_S, Crashes
 
 HOUR_S = 3600.0
@@ -44,6 +44,14 @@ def test_other_words_and_another_exit_code_are_another_crash() -> None:
     crash(crashes, KILLED, "KeyError: 'x'", trained_s=None)
     crash(crashes, 1, "KeyError: 'x'", trained_s=None)
     assert crashes.give_up() is None
+
+
+@pytest.mark.parametrize("cause", [STORE, MEETING])
+def test_what_is_missing_is_waited_for_without_an_end(cause: str) -> None:
+    crashes = Crashes()
+    for _ in range(3 * CRASHES_MAX):
+        assert crash(crashes, reason=f"SomeError: {cause} ...", trained_s=None) <= DELAY_MAX_S
+        assert crashes.give_up() is None
 
 
 def test_hours_of_training_make_up_for_all_crashes_before() -> None:
