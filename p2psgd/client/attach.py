@@ -18,7 +18,7 @@ from p2psgd.base.errors import DaemonLost, TrainerError, UsageError
 from p2psgd.base.formatting import say
 from p2psgd.client.alone import OwnDaemon, wants_alone
 from p2psgd.client.compute import HostCompute, MakeCompute
-from p2psgd.client.link import Link
+from p2psgd.client.link import NOT_TERNARY, Link
 from p2psgd.data.shard_list import ShardList
 from p2psgd.ipc.client import ControlClient, NoDaemon
 from p2psgd.ipc.listener import control_path, refuse_parts
@@ -127,6 +127,8 @@ def attach(
         raise TrainerError(f"shards must be the list of a p2psgd.data.Shards; it is {shards!r:.100}")
     try:
         if initial is not None:
+            if full_precision is not None and not choose_mode(mode, payload, rule, rounds).ternary:
+                raise TrainerError(NOT_TERNARY)
             proposal, coordinates = propose(
                 initial,
                 quantum=quantum,

@@ -21,11 +21,11 @@ from p2psgd.base.errors import TrainerError
 from p2psgd.base.formatting import say
 from p2psgd.client.link import Link
 from p2psgd.ipc.layout import send_indices_max
-from p2psgd.ipc.run_proposal import measure_quantum, propose
+from p2psgd.ipc.run_proposal import BEGUN, measure_quantum, propose
 from p2psgd.wire import codec
+from p2psgd.wire.mode import Mode
 
-START: Final = 3 * 2**21  # in quanta
-BEGUN: Final = 2**22  # 2**21 below START, which is 2.0 by the usual quantum
+START: Final = 3 * 2**21  # in quanta; BEGUN is 2**21 below, which is 2.0 by the usual quantum
 FIRST_MAX: Final = 3 * 2**20  # of the first weight: training then does not bring it back to BEGUN at once
 LOOK_S: Final = 0.1  # between looks for news, and between rounds that bring none
 WAIT_S: Final = 3600.0
@@ -41,6 +41,15 @@ def common_start(initial: Mapping[str, NDArray[Any]], quantum: float) -> dict[st
     return start
 
 
+def check_first(mode: Mode) -> None:
+    """Raise TrainerError for a mode in which no node can give first weights; call it before a run begins."""
+    if mode.owners:
+        raise TrainerError(
+            'initial="first" is not for mode owners, whose updates do not bring weights exactly: call'
+            ' torch.manual_seed before the model is made, on all nodes, and say initial="same"'
+        )
+
+
 def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
     """Give these weights to the run if this is its first node, else wait for them. Nothing is done in a run
     that has them.
@@ -49,11 +58,6 @@ def take_first_weights(link: Link, initial: Mapping[str, NDArray[Any]]) -> None:
     one of no model. TrainerError if the node does not know its rank, for weights that cannot be first ones,
     if WAIT_S are over, and if another node has given its own as well.
     """
-    if link.mode.owners:
-        raise TrainerError(
-            'initial="first" is not for mode owners, whose updates do not bring weights exactly: call'
-            ' torch.manual_seed before the model is made, on all nodes, and say initial="same"'
-        )
     try:
         first = link.rank == 0
     except TrainerError as error:

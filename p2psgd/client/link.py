@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -1076,12 +1076,15 @@ def _restored(memory: list[int], mode: Mode) -> ScriptState | None:
     return of_script(state) if state is not None and mode.closure else state
 
 
+NOT_TERNARY: Final = "full_precision is for payload='ternary': give that as well, or leave it out"
+
+
 def _make_ternary_pass(
     mode: Mode, answer: AttachAnswer, full_precision: Collection[str] | None
 ) -> TernaryPass | None:
     if not mode.ternary:
         if full_precision is not None:
-            raise TrainerError("full_precision is for payload='ternary': give that as well, or leave it out")
+            raise TrainerError(NOT_TERNARY)
         return None
     node = answer.node_id if answer.rank is None else answer.rank[0]
     quantum = 2.0**answer.quantum_log2

@@ -23,12 +23,21 @@ from p2psgd.wire.mode import ASYNC, CLOSURE, PAYLOADS, TERNARY, Mode, parse_mode
 from p2psgd.wire.rule import parse_rule
 
 QUANTUM_LOG2_MIN = -30
+BEGUN = (
+    2**22
+)  # quanta: a run whose very first weight is below has got its first weights (client/first_weights.py)
 PIECE_WEIGHTS = 1 << 20  # rounded at once: 8 MiB of float64
 
 TWO_NODES = (
     "stall",
     "lower-id",
 )  # what a run of two nodes does when one is lost: wait, or the lower id goes on
+
+
+def awaits_first_weights(coordinates: NDArray[np.int32]) -> bool:
+    """Return whether these (C,) are the common start of a run whose first node is to give the weights."""
+    return len(coordinates) > 0 and coordinates[0] >= BEGUN and not coordinates[1:].any()
+
 
 Tensors = tuple[tuple[str, tuple[int, ...]], ...]
 

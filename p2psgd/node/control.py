@@ -16,7 +16,7 @@ from p2psgd.core.read_model import view_of
 from p2psgd.core.run_spec import RunSpec, check_limits, hash_coordinates, name_run
 from p2psgd.ipc.listener import SOCKET_NAME
 from p2psgd.ipc.part import Part, part_of
-from p2psgd.ipc.run_proposal import RunProposal
+from p2psgd.ipc.run_proposal import RunProposal, awaits_first_weights
 from p2psgd.ipc.server import ControlServer
 from p2psgd.ipc.trainer_memory import Given
 from p2psgd.ipc.trainer_session import TrainerState
@@ -43,6 +43,11 @@ from p2psgd.wire.update import OwnUpdateMade
 
 OTHER_INITIAL = (
     "the trainer begins with other weights than its run has begun with, and goes on with those of the run"
+)
+
+NO_FIRST = (
+    'a script with initial="first" has begun the run of this node, which has no weights yet: say'
+    ' initial="first" here as well, or stop this node and delete its state to begin anew: '
 )
 
 
@@ -97,7 +102,10 @@ class NodeControl:
             known = self._node.run.replica.spec
             if dataclasses.replace(spec, initial=known.initial).fingerprint != known.fingerprint:
                 raise TrainerError(_another_run(known, spec, self._node.options.state))
-            if spec.initial != known.initial:  # of a script that loads what it has saved, or has no seed
+            if spec.initial != known.initial:
+                if awaits_first_weights(self._node.run.replica.lattice.coordinates):
+                    raise TrainerError(NO_FIRST + giving_up(self._node.options.state))
+                # Else it is of a script that loads what it has saved, or has no seed.
                 self._node.node_log.note("trainer", OTHER_INITIAL)
             self.trainer.came()
             return

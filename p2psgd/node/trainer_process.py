@@ -108,8 +108,8 @@ def what_to_mend(code: int, reason: str, *, came: bool) -> tuple[str, ExitCode] 
 # script, is passed on instead of being tried again. Anything else is a crash: the trainer is started again,
 # its residual still in the daemon's segment, after a second, or the longer the sooner it has crashed again
 # and again. The second exit in a row with the same words is final: it is a bug in the script. Of others, and
-# of signals, so is a limited number, unless it is the store of its data that fails, or a machine of torchrun's
-# job that is missing, which may be back at any time (see Crashes).
+# of signals, so is a limited number. What may be back at any time is waited for without an end: the store of
+# its data, and a machine of torchrun's job (see Crashes).
 
 
 STOP_TIMEOUT_S: Final = 10.0

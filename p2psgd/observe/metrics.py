@@ -186,7 +186,8 @@ def _ring(status: NodeStatus) -> Iterator[Metric]:
     ring = status.ring
     if ring is not None:
         yield _one("ring_round", "The last complete round.", ring.round)
-        yield _one("ring_nodes", "Members around the ring.", ring.nodes)
+        if status.owners is None:
+            yield _one("ring_nodes", "Members around the ring.", ring.nodes)
         yield _one("ring_running", "1 if a round is under way.", ring.running)
         yield _one("ring_waiting", "1 if a member is waited for.", bool(ring.waiting_for))
         yield _one("ring_since_seconds", "Since the last round or generation.", ring.since_s)
@@ -201,7 +202,9 @@ def _owners(status: NodeStatus) -> Iterator[Metric]:
         yield _one("contributions_waiting", "Contributions that no update covers.", owners.waiting)
         yield _one("contributions_waiting_bytes", "What they take.", owners.waiting_bytes)
         yield _one("cover_lag_seconds", "Since the oldest of them was made.", owners.oldest_s)
-        yield _count("contributions_lost", "Contributions that were given up.", owners.lost)
+        words = "Contributions that another owner got and that may count twice."
+        yield _count("contributions_lost", words, owners.lost)
+        yield _gauge("rule_info", "1, with the rule of owners as a label.", [({"rule": owners.rule}, 1)])
 
 
 def _log(status: NodeStatus) -> Iterator[Metric]:

@@ -365,7 +365,7 @@ class OwnersStatus(Part):
     waiting_bytes: int = 0
     oldest_s: Tenths = Field(0.0, description="since the oldest of them was made")
     slowest: str = Field("", description="the owner that has it")
-    lost: int = Field(0, description="contributions that were given up")
+    lost: int = Field(0, description="contributions that another owner got and that may count twice")
 
 
 class EvaluationStatus(Part):

@@ -477,7 +477,8 @@ def owners_lines(owners: OwnersStatus | None) -> Iterator[Line]:
         grade = Grade.WARN
     yield Line("gave", waits, grade)
     if owners.lost:
-        yield Line("gave", f"{counted(owners.lost, 'contribution')} given up", Grade.WARN)
+        words = f"{counted(owners.lost, 'contribution')} of an owner that was away may count twice"
+        yield Line("gave", words, Grade.WARN)
 
 
 def evaluation_lines(evaluation: EvaluationStatus | None) -> Iterator[Line]:

@@ -214,6 +214,7 @@ class SparseSending:
         own_residual = mode.owners if recipe.own_residual is None else recipe.own_residual
         self._own_residual = own_residual and not (mode.rounds or self._gradients)
         self._every = 1 if mode.rounds else recipe.push_every
+        self.gathers = True  # False: each mini-batch is sent by itself, whatever `push_every` is
         self._accrued: Any = None  # of mini-batches that were not sent, (P,)
         self.unsent = 0  # how many these are
         self.rate: float | None = None  # of the last mini-batch, also of an earlier life's; None: not known
@@ -249,7 +250,7 @@ class SparseSending:
                 gradient += np.float32(rate / before - 1) * self._link.residual
         self.rate = rate
         self.unsent += 1
-        if self._every == 1:
+        if self._every == 1 or (self.unsent == 1 and not self.gathers):
             self._push(gradient, rate)
             return
         if self.unsent == 1:

@@ -52,6 +52,8 @@ class Interruption:
             signal.signal(number, handler)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
+        if self.wanted:  # what it waits for may never come, such as room while there is no majority
+            raise KeyboardInterrupt
         self.wanted = True
 
 

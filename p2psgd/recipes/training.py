@@ -396,6 +396,9 @@ class Training(RecipeTraining[Plan]):
         """Train on one mini-batch of these samples, which lies `through` epochs into the data."""
         link = self._link
         number = self._steps + 1
+        assert self._sending is not None
+        # The others count the steps of the warm start, and take long silence for its end.
+        self._sending.gathers = self._plan.warm_start_over(self._steps, elapsed_s=self._elapsed_s())
         with self._times.step(f"step {number}"):
             if (number - 1) % self._recipe.fetch_every == 0:
                 with self._times.part("apply updates received", Part.ADDING):

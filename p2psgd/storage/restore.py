@@ -133,11 +133,16 @@ def _own_of_tail(checkpoint: Checkpoint) -> dict[tuple[Origin, int], bytes]:
 def _take_back(checkpoint: Checkpoint, sent: Mapping[tuple[Origin, int], bytes]) -> None:
     """Take out of the residual what was sent after it was saved, as far as it is still in there: it would be
     sent twice. The residual never crosses zero: what was sent beyond it came from mini-batches whose work is
-    not undone.
+    not undone. In mode owners own updates are what others contributed, and nobody knows what was sent since:
+    all of the residual is dropped if there are any.
     """
-    if checkpoint.trainer is None or checkpoint.spec.owners:  # whose own updates are what others contributed
+    if checkpoint.trainer is None:
         return
     meta, spec = checkpoint.describe(), checkpoint.spec
+    if spec.owners:
+        if not all(meta.covers(origin, sequence) for origin, sequence in sent):
+            checkpoint.trainer.residual[:] = 0
+        return
     for origin, sequence in sorted(sent):
         if not meta.covers(origin, sequence):
             body = memoryview(sent[origin, sequence])[PREFIX.size :]

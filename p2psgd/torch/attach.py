@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.client.alone import wants_alone
-from p2psgd.client.first_weights import common_start, take_first_weights
+from p2psgd.client.first_weights import check_first, common_start, take_first_weights
 from p2psgd.client.link import check_steps
 from p2psgd.ipc.listener import part_control
 from p2psgd.ipc.part import label_of
@@ -119,7 +119,9 @@ def attach(
             parameters = TrainedParameters(model, optimizers, group)
             if density is None and tau is None:
                 density = DENSITY
+            mode = mode_of(options)
             _check_options(
+                mode,
                 density=density,
                 tau=tau,
                 local_steps=local_steps,
@@ -127,7 +129,6 @@ def attach(
                 keep=keep,
                 initial=initial,
             )
-            mode = mode_of(options)
             outer_rate = choose_outer_rate(mode, local_steps, outer_rate)
             rule = choose_rule(optimizers, mode, options.get("rule")) if outer_rate is None else None
             if rule is not None:
@@ -217,6 +218,7 @@ def _together(group: Group | None) -> AbstractContextManager[None]:
 
 
 def _check_options(
+    mode: Mode,
     *,
     density: float | None,
     tau: float | None,
@@ -238,6 +240,8 @@ def _check_options(
     check_kept(keep)
     if initial not in INITIAL:
         raise TrainerError(f"initial {initial!r:.100} is refused: give 'same' or 'first'")
+    if initial == "first":
+        check_first(mode)
 
 
 def _name_part(group: Group, options: dict[str, Any]) -> None:

@@ -92,6 +92,13 @@ def test_another_run_is_refused_with_both_fingerprints(daemon: Daemon, link: Lin
         attach(ZEROS + 1, control=daemon.path)
 
 
+def test_precision_of_another_payload_is_refused_before_a_run_begins(daemon: Daemon) -> None:
+    with pytest.raises(TrainerError, match="full_precision is for payload='ternary'"):
+        attach(ZEROS, control=daemon.path, mode="owners", rounds=True, full_precision=["w"])
+    with pytest.raises(TrainerError, match="knows no run yet"):
+        attach(control=daemon.path)
+
+
 def test_a_second_trainer_is_refused_by_the_pid_of_the_first(daemon: Daemon, link: Link) -> None:
     with pytest.raises(TrainerError, match=rf"another trainer \(pid {os.getpid()}\) is attached"):
         attach(ZEROS, control=daemon.path)

@@ -184,15 +184,20 @@ def test_a_job_trains_through_a_drained_and_a_killed_node_and_goes_on_when_it_is
         check_lists(slurm, tmp_path, one, two)
         parts = ["--nodes=1", "-w", one, ":", "--nodes=1", "-w", two]
         check_script(slurm, tmp_path / "het", parts, {})
-        check_script(slurm, tmp_path / "array", ARRAY, {"P2PSGD_BOOTSTRAP_EXPECT": "2"})
+        check_script(slurm, tmp_path / "array", ARRAY, OF_ARRAY)
 
 
+TRAINER: Final = "p2psgd train --recipe digits --steps 1500"
 ARRAY: Final = ["--array=0-1", "--nodes=1", "--exclusive"]
+OF_ARRAY: Final = {
+    "P2PSGD_BOOTSTRAP_EXPECT": "2",
+    "TRAINER": f"sh -c 'exec {TRAINER} --rank $SLURM_ARRAY_TASK_ID/2'",  # this recipe's data are not in shards
+}
 
 
 def check_script(slurm: Slurm, place: Path, options: list[str], environment: dict[str, str]) -> None:
     """Run two nodes by the script, as a heterogeneous job or an array, until it ends by itself."""
-    settings = prepare(place, "p2psgd train --recipe digits --steps 1500", 2) | environment
+    settings = prepare(place, TRAINER, 2) | environment
     output = f"--output={place}/%j.out"
     try:
         slurm.run("sbatch", "--wait", output, f"--chdir={place}", *options, SCRIPT, environment=settings)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.first_weights import common_start
 from p2psgd.core.run_spec import RunSpec, hash_coordinates
 from p2psgd.ipc.part import Part, label_of
 from p2psgd.ipc.run_proposal import propose
@@ -62,3 +63,33 @@ def test_the_daemon_of_a_part_refuses_what_is_not_that_part(label: str, its: str
     node = SimpleNamespace(_node=SimpleNamespace(run=None, options=options))
     with pytest.raises(TrainerError, match=f"this daemon is of part 0/3, and its trainer holds {its}: start"):
         NodeControl.define_run(node, proposal, coordinates)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["async", "ring-dense"])
+def test_where_first_weights_have_not_come_a_trainer_with_weights_of_its_own_is_refused(way: str) -> None:
+    """It would train from zeros, and nothing would say so."""
+    initial = {"w": np.ones(3, np.float32)}
+    proposal, coordinates = propose(initial, quantum=2.0**-20, label="", mode=way)
+    _, start = propose(common_start(initial, 2.0**-20), quantum=2.0**-20, label="", mode=way)
+    spec = RunSpec(
+        proposal.tensors,
+        proposal.quantum_log2,
+        way,
+        "",
+        hash_coordinates(start),
+        proposal.two_nodes,
+    )
+    replica = SimpleNamespace(spec=spec, lattice=SimpleNamespace(coordinates=start))
+    options = SimpleNamespace(state=Path("/srv/node"), part=None)
+    noted: list[str] = []
+    inner = SimpleNamespace(
+        run=SimpleNamespace(replica=replica),
+        options=options,
+        node_log=SimpleNamespace(note=lambda kind, words: noted.append(kind)),
+    )
+    node = SimpleNamespace(_node=inner, trainer=SimpleNamespace(came=lambda: None))
+    with pytest.raises(TrainerError, match=r'say initial="first" here as well, or .* delete .*/srv/node/run'):
+        NodeControl.define_run(node, proposal, coordinates)  # type: ignore[arg-type]
+    replica.lattice.coordinates = coordinates + 1
+    NodeControl.define_run(node, proposal, coordinates)  # type: ignore[arg-type]
+    assert noted == ["trainer"]

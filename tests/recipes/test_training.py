@@ -141,6 +141,24 @@ def test_gradients_of_several_mini_batches_are_pushed_as_one_and_updates_fetched
     assert len(fetched) == -(-steps // 4) + 1  # and once before the accuracy is measured
 
 
+def test_each_mini_batch_of_the_warm_start_is_pushed_by_itself(digits: Dataset) -> None:
+    recipe = quick(epochs=1, warm_start=0.5, push_every=5)
+    (link,) = links(recipe, digits, 1)
+    pushed, send = [], link.send
+
+    def pushing(delta: Any, threshold: int | Mapping[str, int], *, steps: int = 1, rate: Any = None) -> int:
+        pushed.append(steps)
+        return send(delta, threshold, steps=steps)
+
+    link.send = pushing  # type: ignore[method-assign]
+    (training,) = trainings(recipe, digits, [link])
+    run_together([training])
+    alone = pushed.index(5)
+    assert alone > 5
+    assert pushed[:alone] == [1] * alone
+    assert set(pushed[alone:-1]) == {5}
+
+
 def test_a_node_computes_at_its_own_mini_batches_that_are_not_pushed_yet(digits: Dataset) -> None:
     """With one node that counts its residual too, that is plain SGD, but for the order of sums."""
     recipe = quick(epochs=1, warm_start=0.0, own_residual=True)

@@ -15,7 +15,7 @@ from p2psgd.core.frontier import Origin
 from p2psgd.core.state import QuantizedWeights
 from p2psgd.storage.checkpoint import Checkpoint, TrainerCheckpoint
 from p2psgd.storage.checkpoint_store import CheckpointStore
-from p2psgd.storage.restore import FoundOnDisk, abandon, restore
+from p2psgd.storage.restore import FoundOnDisk, _take_back, abandon, restore
 from p2psgd.storage.update_wal import UpdateWal, own_paths
 from p2psgd.wire import codec
 from p2psgd.wire.contribution import encode_words
@@ -154,6 +154,18 @@ def test_what_the_residual_held_and_sent_leaves_it_as_the_residual_pass_takes_it
     node.keep([node.life.send(words[:count], magnitude)])
     _, after = residual_after(state, node.end())
     assert after.tobytes() == target.tobytes()
+
+
+def test_in_mode_owners_a_residual_of_which_nobody_knows_what_was_sent_is_dropped(node: Node) -> None:
+    node.make(1)
+    state = dataclasses.replace(node.save(trainer_state(1)), spec=dataclasses.replace(SPEC, mode="owners"))
+    assert state.trainer is not None
+    before = state.trainer.residual.copy()
+    _take_back(state, {})
+    assert np.array_equal(state.trainer.residual, before)
+    frame = node.life.update()
+    _take_back(state, {(ME, node.life.sequence): frame})
+    assert not state.trainer.residual.any()
 
 
 def test_the_residual_never_goes_past_zero_and_only_towards_it(node: Node) -> None:
