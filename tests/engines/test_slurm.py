@@ -191,7 +191,8 @@ TRAINER: Final = "p2psgd train --recipe digits --steps 1500"
 ARRAY: Final = ["--array=0-1", "--nodes=1", "--exclusive"]
 OF_ARRAY: Final = {
     "P2PSGD_BOOTSTRAP_EXPECT": "2",
-    "TRAINER": f"sh -c 'exec {TRAINER} --rank $SLURM_ARRAY_TASK_ID/2'",  # this recipe's data are not in shards
+    # Arrays give no ranks, and this recipe's data are not in shards.
+    "TRAINER": f"sh -c 'exec {TRAINER} --rank $SLURM_ARRAY_TASK_ID/2'",
 }
 
 

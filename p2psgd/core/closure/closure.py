@@ -484,9 +484,11 @@ class Closure:
         peer = self._cluster.peers.get(member)
         if peer is None:
             return False
-        credit, is_last = peer.credit, isinstance(message, EvaluationLease) and message.error
+        credit = peer.credit
+        once = isinstance(message, EvaluationLease) and bool(message.error)  # and so is a trainer's end:
+        once = once or (isinstance(message, EvaluationReport) and not message.active)
         overdrawn = 0 if credit > 0 else self._overdrawn.get(member, 0)
-        if overdrawn >= OVERDRAFT_BYTES and not is_last:  # an error is said once
+        if overdrawn >= OVERDRAFT_BYTES and not once:
             return False
         self._out.send_message(peer, message)
         self._overdrawn[member] = overdrawn + (credit - peer.credit if credit <= 0 else 0)

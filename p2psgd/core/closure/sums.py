@@ -190,9 +190,11 @@ class TableSums:
         """Take in what a peer gave; what was not asked for is left."""
         pulls = self._parts if place.kind is Kind.PART else self._totals
         pull = pulls.get(peer)
-        if pull is None or not pull.accept(place.offset, len(numbers)):
-            return
         begin, end = place.offset, place.offset + len(numbers)
+        if place.kind is Kind.PART and end != min(begin + PIECE_NUMBERS, self._end):
+            return  # a piece counts once, and whole
+        if pull is None or not pull.accept(begin, len(numbers)):
+            return
         if place.kind is Kind.TOTAL:
             self.result[begin:end] = numbers
             self._memory.totals[begin:end] = numbers

@@ -68,9 +68,21 @@ class Custody:
         self._copied_at = 0.0
 
     @property
+    def waits(self) -> bool:
+        """Return whether states are about to come to this node's range, a checkpoint's among them, and it has
+        none yet: a rule that begins at zero would make far too large steps until then.
+        """
+        begin, end = self._state.range
+        return self._state.lacks_all and (
+            bool(self._restored)
+            or any(piece.begin < end and piece.range[1] > begin for piece in self.waiting)
+        )
+
+    @property
     def size_bytes(self) -> int:
         """Return what is kept of other owners' states, or waits for them."""
-        return sum(piece.arrays.nbytes for piece in (*self.waiting, *self._copies.values()))
+        kept = (*self.waiting, *self._restored, *self._copies.values())
+        return sum(piece.arrays.nbytes for piece in kept)
 
     def _deputy_of(self, owner: Origin) -> Origin | None:
         """Return who owns the range of this owner when it is gone."""
@@ -155,10 +167,13 @@ class Custody:
             self._send_copy()
 
     def _restore(self, now: float, timeout_s: float) -> None:
-        """Give owners what the checkpoint had, after the others have given what they have."""
+        """Give owners what the checkpoint had, after the others have given what they have: at once if there
+        are no others.
+        """
         if self._entered is None:
             return
-        if self._restored and now - self._entered >= RESTORED_TIMEOUTS * timeout_s:
+        alone = len(self._cluster.membership.view.members) == 1
+        if self._restored and (alone or now - self._entered >= RESTORED_TIMEOUTS * timeout_s):
             restored, self._restored = self._restored, []
             for piece in restored:
                 self.give(piece)

@@ -568,7 +568,8 @@ class Owners:
         """Add a contribution up; in rounds a gradient with all others of its round, by the order of nodes:
         what a rule makes of them depends on it.
         """
-        if not rate or self.barrier is None:
+        lacks = self.custody is not None and self.custody.waits
+        if not rate or (self.barrier is None and not lacks and not self._gradients):
             self.aggregator.add(words, magnitude, rate)
             return
         self._gradients.append((origin, words, magnitude, rate))
@@ -608,6 +609,8 @@ class Owners:
             return
         if self._retention.full:
             return  # the log is full: contributors, and then their trainers, wait for what others acknowledge
+        if self.custody is not None and self.custody.waits:
+            return
         self._published_at, self._came = now, 0
         self._add_gradients()
         begin, end = self.aggregator.range

@@ -61,7 +61,10 @@ def squares(cluster: Cluster) -> NDArray[np.float32]:
 def trained(clusters: Callable[..., Cluster], size: int) -> Cluster:
     """Each node has contributed two gradients of the same weights."""
     cluster = clusters(size, mode=ADAGRAD)
-    cluster.found()
+    if size > 1:
+        cluster.found()
+    else:
+        cluster.tick(3.0)
     for step in (1, 2):
         for number in range(size):
             cluster.give(number, gradient(SPREAD, steps=step))
@@ -256,6 +259,36 @@ def test_a_run_of_one_node_goes_on_with_its_state(clusters: Callable[..., Cluste
     cluster.boot(0, from_disk=True)
     cluster.tick(30.0)
     np.testing.assert_allclose(squares(cluster), wanted(1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_owner_makes_a_step_before_it_has_what_its_checkpoint_had(
+    clusters: Callable[..., Cluster], size: int
+) -> None:
+    """A first step of Adagrad without its sums is of the whole rate."""
+    cluster = trained(clusters, size)
+    for number in range(size):
+        cluster.give(number, CheckpointDue())
+        cluster.tick(1.0)
+    for number in range(size):
+        cluster.kill(number)
+    for number in range(size):
+        cluster.boot(number, from_disk=True)
+    cluster.link_all()
+    for _ in range(100):
+        cluster.tick(0.2)
+        if cluster.all_ready():
+            break
+    before = cluster.replica(0).lattice.coordinates.copy()
+    cluster.give(0, gradient(SPREAD, steps=3))
+    cluster.settle()
+    for _ in range(200):
+        cluster.tick(0.2)
+    moved = np.abs(cluster.replica(0).lattice.coordinates - before)[SPREAD]
+    times = 2 * size + 1
+    step = RATE / np.sqrt(times)  # and what is published of it has a magnitude on a grid
+    assert (0.7 * step < moved * 2.0**-20).all()
+    assert (moved * 2.0**-20 < 1.5 * step).all()
 
 
 @pytest.mark.parametrize("seconds", [4.0, 70.0])

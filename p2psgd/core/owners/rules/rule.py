@@ -54,6 +54,11 @@ class RangeState:
         self._begun: NDArray[np.int64] = np.zeros(0, np.int64)
 
     @property
+    def lacks_all(self) -> bool:
+        """Return whether nothing that another kept has come for these weights yet, for any of them."""
+        return bool((self._begun >= 0).all())
+
+    @property
     def size_bytes(self) -> int:
         """Return the size of the arrays."""
         return sum(array.nbytes for array in self.arrays.values())
