@@ -15,19 +15,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from p2psgd.base.errors import TrainerError
 from p2psgd.base.formatting import say
 from p2psgd.client.link import Link
 from p2psgd.ipc.script_state import ALIAS, BUFFER, STATE_BYTES_MAX, VALUES_MAX
 from p2psgd.torch.arrays import Named
-from p2psgd.torch.epochs import Place
+from p2psgd.torch.epochs import Place, step_to
 from p2psgd.torch.group import Group
 from p2psgd.torch.shards import is_cut, local_of, wrap
 from p2psgd.torch.step_size import Steps
 
 KEPT_BY = "p2psgd.torch, 4"  # whose state it is, and its version
 HEADERS_BYTES = 1 << 24  # so much less than a link keeps, for names and the like
+SCALERS = ("GradScaler", "ShardedGradScaler")  # of which all ranks of a group need the same scale
 OTHER_BUFFERS = "other buffers"  # without an array of their own
 BUFFERS_MAX, ALIASES_MAX = VALUES_MAX // 2, VALUES_MAX // 4
 NAME_MAX = 190  # with the word before it, less than a kept value's name may have
@@ -53,6 +55,7 @@ class Kept:
         self._group = group
         self._others: list[Any] = []
         self._unclaimed: list[tuple[str, Any]] = []  # class and state of what an earlier start kept
+        self._everywhere: list[Counts] = []  # of the ranks of the group, the one that came furthest first
         self.place = Place()
         self._begun = link.steps
         self._said = False
@@ -99,18 +102,48 @@ class Kept:
             self._restore_optimizers(kept)
             _copy_buffers(self._model, _unpacked_buffers(kept))
             self.place = Place.restored(kept["place"], self._link.steps)
-            kinds = [kind for kind in kept["other kinds"].split(", ") if kind]
-            self._unclaimed = list(zip(kinds, _loaded(kept["others"]), strict=True))
+            self._unclaimed = list(zip(_split_kinds(kept), _loaded(kept["others"]), strict=True))
         except FITS_NOT as error:
             raise _unfit(error) from None
 
     def _agree(self, group: Group) -> None:
-        """Let all ranks go on from the same place, with the same schedulers and settings of optimizers."""
-        kept = group.agree(self._link.restored)
-        if kept is not None and self._link.restored is None:  # of this rank alone nothing is there
-            kinds = {"kinds": _listed_kinds(self._optimizers), "rates": np.array([])}
-            kept = {**kinds, **_packed_buffers(self._model), **kept}
-        self._link.restored = None if kept is None else dict(kept)
+        """Let all ranks go on from the same place, and note where the schedulers of each were.
+
+        Settings of optimizers and kept objects stay each rank's own: stages of a pipeline may have rates of
+        their own. A rank of which nothing is there takes those of the rank that has come furthest, if it has
+        made its optimizers alike.
+        """
+        own = self._link.restored
+        if own is not None and own.get("by") != KEPT_BY:
+            own = None
+        made = _listed_kinds(self._optimizers), repr(_plain(_settings(self._optimizers)))
+        ranks = group.gather((None if own is None else (own["place"], _counts(own)), made))
+        known = [rank for rank, (its, _) in enumerate(ranks) if its is not None]
+        if not known:
+            return
+        first = max(known, key=lambda rank: Place.restored(ranks[rank][0][0], 0).steps)
+        lends = group.part.index == first and len(known) < len(ranks)
+        lent = group.gather({name: own[name] for name in LENT} if own is not None and lends else None)[first]
+        self._everywhere = [ranks[rank][0][1] for rank in sorted(known, key=lambda rank: rank != first)]
+        place = {"place": ranks[first][0][0]}
+        if own is None:
+            own = self._begin_anew(lent if made == ranks[first][1] else None)
+        self._link.restored = {**own, **place}
+
+    def _begin_anew(self, lent: Named | None) -> dict[str, Any]:
+        """Return a state of this rank alone, with settings and schedulers of another if any are `lent`."""
+        state = {
+            "by": KEPT_BY,
+            "kinds": _listed_kinds(self._optimizers),
+            "steps": -1,
+            "rates": np.array([]),
+            **_packed_buffers(self._model),
+        }
+        if lent is None:
+            return state | {"other kinds": "", "others": _saved([])}
+        others = zip(_split_kinds(lent), _loaded(lent["others"]), strict=True)
+        own = [its if _common_value(kind, its) is not None else None for kind, its in others]
+        return {**state, **lent, "others": _saved(own)}
 
     def _restored(self) -> Named | None:
         """Return what an earlier start of this script has kept; None if nothing, or nothing for this one."""
@@ -135,18 +168,37 @@ class Kept:
         TrainerError if one has no state, or the state does not fit.
         """
         check_kept(others)
+        begin = len(self._others)
         self._others += others
         claimed, self._unclaimed = self._unclaimed[: len(others)], self._unclaimed[len(others) :]
         try:
             for each, (kind, state) in zip(others, claimed, strict=False):
+                if state is None:  # of another rank's alone
+                    continue
                 _check_kinds(kind, [each])
                 each.load_state_dict(state)
             if claimed and self._link.steps == self._begun and self._link.restored is not None:
                 # A scheduler that was made since then has set rates back.
                 self._restore_optimizers(self._link.restored)
+            self._bring_together(begin, others)
         except FITS_NOT as error:
             raise _unfit(error) from None
-        return len(claimed) == len(others)
+        return sum(state is not None for _, state in claimed) == len(others)
+
+    def _bring_together(self, begin: int, others: Sequence[Any]) -> None:
+        """Bring schedulers to the count of the rank that has come furthest, and scalers to its scale: ranks
+        keep their states at other moments. `begin`: the number of objects that were kept before these.
+        """
+        for number, each in enumerate(others, begin):
+            kind = _kind(each)
+            places = [its[number] for its in self._everywhere if number < len(its)]
+            values = [value for its, value in places if its == kind and value is not None]
+            if not values:
+                continue
+            if kind in SCALERS:
+                each.load_state_dict(values[0])
+            elif isinstance(each, LRScheduler) and not isinstance(each, ReduceLROnPlateau):
+                step_to(each, max(values))
 
     def _restore_optimizers(self, kept: Named) -> None:
         _check_kinds(kept["kinds"], self._optimizers)
@@ -192,6 +244,32 @@ def _listed_kinds(objects: Sequence[Any]) -> str:
 
 def _kind(each: Any) -> str:
     return type(each).__name__
+
+
+def _split_kinds(kept: Named) -> list[str]:
+    return [kind for kind in kept["other kinds"].split(", ") if kind]
+
+
+Counts = list[tuple[str, Any]]  # of kept objects: the class, and what all ranks must have in common of it
+LENT = ("other kinds", "others", "settings")  # to a rank of which nothing was kept
+
+
+def _counts(kept: Named) -> Counts:
+    try:
+        states = _loaded(kept["others"])
+    except FITS_NOT:  # which its own rank refuses in a sentence
+        return []
+    return [(kind, _common_value(kind, its)) for kind, its in zip(_split_kinds(kept), states, strict=True)]
+
+
+def _common_value(kind: str, state: Any) -> Any:
+    """Return what all ranks must have in common of a kept object: the count of a scheduler, the whole state
+    of a scaler, None of anything else.
+    """
+    if kind in SCALERS or not isinstance(state, Mapping):
+        return state if kind in SCALERS else None
+    count = state.get("last_epoch")
+    return count if type(count) is int else None
 
 
 def _saved(value: Any) -> memoryview:

@@ -143,9 +143,9 @@ class Epochs:
         place.begun += passed * length
         place.epoch += passed
         for scheduler in self.step_schedulers:
-            _step(scheduler, scheduler.last_epoch + steps - place.steps if kept else steps)
+            step_to(scheduler, scheduler.last_epoch + steps - place.steps if kept else steps)
         for scheduler in self.epoch_schedulers:
-            _step(scheduler, scheduler.last_epoch + passed if kept else place.epoch)
+            step_to(scheduler, scheduler.last_epoch + passed if kept else place.epoch)
 
     def run(self, place: Place, steps: Callable[[], int], stopping: Callable[[], bool]) -> Iterator[int]:
         """Yield the number of each epoch that is left, until `stopping`; `steps` counts those of the script.
@@ -196,7 +196,7 @@ def _listed(schedulers: Any) -> Sequence[Any]:
     return listed
 
 
-def _step(scheduler: Any, steps: int) -> None:
+def step_to(scheduler: Any, steps: int) -> None:
     """Step a scheduler until it has made that number of steps."""
     with warnings.catch_warnings():
         # The optimizer's steps were those of an earlier life of the script.

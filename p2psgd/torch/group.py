@@ -29,7 +29,6 @@ from p2psgd.wire.codec import MAGNITUDE_MAX
 WAIT: Final = timedelta(days=1)  # of one rank for another: while a node waits for others, nothing is wrong
 LOST_STEPS_MAX: Final = 1_000_000  # that a part may lack, after its daemon has lost its state
 ROUNDS_MAX: Final = 64  # in which parts come to the same round
-COMMON: Final = ("by", "steps", "place", "other kinds", "others", "settings")  # of what a script keeps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,18 +185,6 @@ class Group:
                 else:
                     link.skip()
         raise TrainerError("the parts of this node have not come to the same round: start its trainer again")
-
-    def agree(self, kept: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return what this rank's script has kept, with the place in the data and the schedulers of the rank
-        that has come furthest; of a rank that has nothing, these alone. None if no rank has anything.
-        """
-        everything = self.gather(None if kept is None else {name: kept.get(name) for name in COMMON})
-        known = [each for each in everything if each is not None]
-        if not known:
-            return None
-        first = max(known, key=lambda each: (str(each["by"]), each["steps"] or 0))
-        common = {name: value for name, value in first.items() if value is not None and name != "steps"}
-        return {**(kept or {"steps": -1}), **common}
 
 
 class SharedTensors:
