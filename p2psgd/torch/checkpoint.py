@@ -101,7 +101,7 @@ class Kept:
         try:
             self._restore_optimizers(kept)
             _copy_buffers(self._model, _unpacked_buffers(kept))
-            self.place = Place.restored(kept["place"], self._link.steps)
+            self.place = Place.restored(kept["place"], self.script_steps())
             self._unclaimed = list(zip(_split_kinds(kept), _loaded(kept["others"]), strict=True))
         except FITS_NOT as error:
             raise _unfit(error) from None

@@ -114,17 +114,26 @@ def make_ranks(rates: Sequence[float] = RATES, *, groups: Sequence[int] = (1, 1)
 
 
 def lives(
-    rates: Sequence[float] = RATES, *, kept_at: Sequence[int | None] = (3, 5), groups: Sequence[int] = (1, 1)
+    rates: Sequence[float] = RATES,
+    *,
+    kept_at: Sequence[int | None] = (3, 5),
+    groups: Sequence[int] = (1, 1),
+    missed: Sequence[int] = (0, 0),
 ) -> list[Rank]:
-    """Return ranks whose state was kept at these steps, and which were started again after the sixth."""
+    """Return ranks whose state was kept at these steps, and which were started again after the sixth.
+
+    `missed`: how many of the script's steps the daemon of each had not counted, before and afterwards.
+    """
     before, after = make_ranks(rates, groups=groups), make_ranks(rates, groups=groups)
     begin_together(before)
-    for old, new, steps in zip(before, after, kept_at, strict=True):
+    for old, new, steps, lacks in zip(before, after, kept_at, missed, strict=True):
         old.step(steps or 0)
+        old.missed = new.missed = lacks
+        old.link.steps -= lacks
         old.average.value = 10.0 + old.number
         old.scaler.load_state_dict(old.scaler.state_dict() | {"scale": 2.0 ** (steps or 0)})
         new.link.restored = None if steps is None else old.state()
-        new.link.steps = 6
+        new.link.steps = 6 - lacks
     begin_together(after)
     return after
 
@@ -158,3 +167,13 @@ def test_a_rank_of_which_nothing_was_kept_takes_no_settings_of_ranks_that_have_o
         ranks = lives(kept_at=(5, None), groups=groups)
         assert ranks[1].settings == [(0.01, 0.002)]
         assert ranks[1].scheduler.last_epoch == 5
+
+
+@pytest.mark.parametrize("missed", [(0, 4), (4, 0), (1, 3)])
+def test_all_ranks_are_at_one_place_though_their_daemons_have_counted_other_numbers_of_rounds(
+    missed: tuple[int, int],
+) -> None:
+    ranks = lives(missed=missed)
+    places = [rank.kept.place for rank in ranks]
+    assert [(place.steps, place.lost) for place in places] == [(5, 0)] * 2
+    assert [rank.scheduler.last_epoch for rank in ranks] == [5, 5]
