@@ -128,6 +128,10 @@ class Kept:
         place = {"place": ranks[first][0][0]}
         if own is None:
             own = self._begin_anew(lent if made == ranks[first][1] else None)
+            say(
+                f"nothing was kept of this rank's script, which trains part {group.part.index}, though of"
+                " others it was: its optimizer, buffers and other kept objects begin anew"
+            )
         self._link.restored = {**own, **place}
 
     def _begin_anew(self, lent: Named | None) -> dict[str, Any]:

@@ -177,3 +177,13 @@ def test_all_ranks_are_at_one_place_though_their_daemons_have_counted_other_numb
     places = [rank.kept.place for rank in ranks]
     assert [(place.steps, place.lost) for place in places] == [(5, 0)] * 2
     assert [rank.scheduler.last_epoch for rank in ranks] == [5, 5]
+
+
+def test_a_part_of_which_alone_nothing_was_kept_says_that_it_begins_anew(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "nothing was kept of this rank's script, which trains part 1, though of others it was"
+    lives()
+    assert words not in capsys.readouterr().err
+    lives(kept_at=(5, None))
+    assert capsys.readouterr().err.count(words) == 1
