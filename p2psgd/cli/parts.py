@@ -125,17 +125,28 @@ def export_places(places: Sequence[Path], path: Path) -> Written:
 
 
 def put_together(made: Sequence[Made]) -> Made:
-    """Return the arrays of all parts as those of the whole model; UsageError if they do not fit."""
+    """Return the arrays of all parts as those of the whole model; UsageError if they do not fit.
+
+    Stages of a pipeline have buffers and second names of their own, which begin with `part-K.` where several
+    stages have the name, as tensors do. Ranks of another cut have all the same ones.
+    """
+    stages = all(part.is_stage(each.label) for each in made)
     try:
         _check_all_there([each.label for each in made])
-        arrays = part.put_together([each.arrays for each in made])
+        repeated = part.repeated_names(
+            [{*each.arrays, *each.buffers, *each.aliases} if stages else each.arrays for each in made]
+        )
+        arrays = part.put_together([each.arrays for each in made], repeated)
     except ValueError as error:
         raise UsageError(f"the parts cannot be put together: {error}", ExitCode.DATA) from None
     buffers: dict[str, Any] = {}
     aliases: dict[str, str] = {}
-    for each in made:
-        buffers |= {name: values for name, values in each.buffers.items() if name not in arrays}
-        aliases |= each.aliases
+    for number, each in enumerate(made):
+        names = {name: part.name_in_part(name, number, repeated) for name in (*each.buffers, *each.aliases)}
+        buffers |= {names[name]: its for name, its in each.buffers.items() if names[name] not in arrays}
+        aliases |= {
+            names[name]: part.name_in_part(first, number, repeated) for name, first in each.aliases.items()
+        }
     steps = max((each.steps for each in made if each.steps is not None), default=None)
     return Made(arrays, buffers, aliases, part.combine_digests([each.digest for each in made]), steps)
 

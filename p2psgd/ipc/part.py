@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ PARTS_MAX: Final = 1024
 LABEL_MAX: Final = 200  # as of a run
 COUNT_NAME: Final = "parts"  # the file that holds how many parts a node has, in their state directory
 NOTHING: Final = "(no weights)"  # the one tensor of a part to which the cut has given none
+
+STAGE: Final = "a stage of"  # begins the description of a cut that leaves tensors whole, as a pipeline's does
 
 _LABEL: Final = re.compile(r"(?:.*; )?part (\d{1,4})/(\d{1,4}), .*", re.DOTALL)
 _BLOCK: Final = re.compile(
@@ -62,8 +65,8 @@ def label_of(label: str, part: Part, cut: str) -> str:
     """
     its = f"part {part}, "
     mark = f"... ({hashlib.sha256(cut.encode()).hexdigest()[:8]})"
-    longest = LABEL_MAX - len(f"; {its}{mark}")
-    if len(label) > longest:  # the part stays, or parts would mix
+    longest = LABEL_MAX - len(f"; {its}{STAGE} {mark}")
+    if len(label) > longest:  # the part stays, or parts would mix, and the begin of the cut, for `is_stage`
         ending = f"... ({hashlib.sha256(label.encode()).hexdigest()[:8]})"
         label = label[: longest - len(ending)] + ending
     whole = f"{label}; {its}{cut}" if label else f"{its}{cut}"
@@ -74,6 +77,12 @@ def part_of(label: str) -> Part | None:
     """Return the part that the run of this label is, None if it is a whole model."""
     found = _LABEL.fullmatch(label)
     return None if found is None else Part(int(found[1]), int(found[2]))
+
+
+def is_stage(label: str) -> bool:
+    """Return whether the run of this label is a part whose tensors are its own, and whole."""
+    found = _LABEL.fullmatch(label)
+    return found is not None and label[found.end(2) :].startswith(f", {STAGE} ")
 
 
 # ----------------------------------------------------------------------------
@@ -102,25 +111,36 @@ def parse_block(text: str) -> tuple[str, Block, tuple[int, ...]] | None:
     return (found[1], block, shape) if fits else None
 
 
-def put_together(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def repeated_names(parts: Sequence[Iterable[str]]) -> set[str]:
+    """Return the names that stand for whole tensors in several of the parts."""
+    times = Counter(name for names in parts for name in names if parse_block(name) is None)
+    return {name for name, count in times.items() if count > 1}
+
+
+def name_in_part(name: str, part: int, repeated: Set[str]) -> str:
+    """Return the name of a part's tensor in the whole model: one that is `repeated` begins with `part-K.`"""
+    return f"part-{part}.{name}" if name in repeated else name
+
+
+def put_together(
+    parts: Sequence[Mapping[str, NDArray[Any]]], repeated: Set[str] | None = None
+) -> dict[str, NDArray[Any]]:
     """Return the whole tensors of all parts, by their own names, in the order in which they come.
 
-    A name that stands for whole tensors in several parts, as stages of a pipeline may have it, begins with
-    `part-K.` there. ValueError with a sentence if blocks do not make up a tensor.
+    A name that is `repeated`, by default one that stands for whole tensors in several parts, as stages of a
+    pipeline may have it, begins with `part-K.` there. ValueError with a sentence if blocks do not make up a
+    tensor.
     """
     whole: dict[str, NDArray[Any]] = {}
     held: dict[str, NDArray[np.bool_]] = {}  # which numbers of a cut tensor have come
-    times: dict[str, int] = {}
-    for tensors in parts:
-        for name in tensors:
-            times[name] = times.get(name, 0) + (parse_block(name) is None)
+    repeated = repeated_names(parts) if repeated is None else repeated
     for number, tensors in enumerate(parts):
         for text, values in tensors.items():
             if text == NOTHING:
                 continue
             found = parse_block(text)
             if found is None:
-                whole[f"part-{number}.{text}" if times[text] > 1 else text] = values
+                whole[name_in_part(text, number, repeated)] = values
                 continue
             name, block, shape = found
             target = whole.get(name)

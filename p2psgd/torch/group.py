@@ -21,7 +21,7 @@ import torch
 
 from p2psgd.base.errors import ExitCode, P2psgdError, TrainerError, UsageError
 from p2psgd.client.link import Link
-from p2psgd.ipc.part import PARTS_MAX, Block, Part, name_block
+from p2psgd.ipc.part import PARTS_MAX, STAGE, Block, Part, name_block
 from p2psgd.ipc.ring_buffer import SEND_STEPS_MAX
 from p2psgd.torch.shards import block_of, complete_gradient, describe_placements, is_cut, local_of
 from p2psgd.wire.codec import MAGNITUDE_MAX
@@ -353,7 +353,7 @@ def _describe_cut(trained: Mapping[str, Any]) -> str:
     """Return how the parameters are cut: over how many ranks, and how many of them in which way."""
     meshes = {tuple(each.device_mesh.shape) for each in trained.values() if is_cut(each)}
     if not meshes:
-        return f"a stage of {len(trained)} tensors"
+        return f"{STAGE} {len(trained)} tensors"
     ways = {name: describe_placements(each) if is_cut(each) else "whole" for name, each in trained.items()}
     exact = ((name, tuple(each.shape), ways[name]) for name, each in trained.items())
     mark = hashlib.sha256(repr([*exact]).encode()).hexdigest()[:6]

@@ -15,6 +15,7 @@ from p2psgd.ipc.part import (
     Part,
     check_all_there,
     combine_digests,
+    is_stage,
     label_of,
     name_block,
     parse_block,
@@ -50,6 +51,14 @@ def test_labels_of_other_cuts_differ_also_where_they_are_shortened() -> None:
     one, other = (label_of("digits", Part(0, 2), "x" * 300 + ending) for ending in "ab")
     assert one != other
     assert one.startswith("digits; part 0/2, xxx")
+
+
+def test_the_label_of_a_stage_says_that_it_is_one() -> None:
+    assert is_stage(label_of("", Part(0, 2), "a stage of 3 tensors"))
+    assert is_stage(label_of("part 1/3, a", Part(0, 2), "a stage of 3 tensors"))
+    assert not is_stage(label_of("a stage of 3 tensors", Part(0, 2), "cut over 2 ranks"))
+    assert not is_stage("a stage of 3 tensors")
+    assert is_stage(label_of("x" * 200, Part(0, 1024), "a stage of 3 tensors"))
 
 
 @pytest.mark.parametrize("label", ["", "digits", "part of it", "part 0/2", "a part 0/2, b"])
