@@ -20,7 +20,7 @@ from p2psgd.torch.arrays import arrays_of
 from p2psgd.torch.checkpoint import Kept, check_kept
 from p2psgd.torch.gradient_mean import refuse_several
 from p2psgd.torch.group import Group, find_group
-from p2psgd.torch.model_link import ModelLink, knows_rank
+from p2psgd.torch.model_link import ModelLink, count_others, knows_rank
 from p2psgd.torch.owners_rule import RATE_MIN, choose_outer_rate, choose_rule, mode_of
 from p2psgd.torch.parameters import TrainedParameters
 from p2psgd.torch.send_policy import SendPolicy, describe_part
@@ -167,7 +167,8 @@ def attach(
                 take_first_weights(link, weights)
         if group is not None:
             zeros = arrays.xp.zeros(parameters.weights, np.float32)
-            group.come_together(link, zeros, RATE_MIN if link.mode.rule.gradients else None)
+            rate = RATE_MIN if link.mode.rule.gradients else None
+            group.come_together(link, zeros, rate, count_others)
         if link.mode.rounds and local_steps is None:
             local_steps = 1
         sums_changes = link.mode.rounds and not link.mode.dense and not link.mode.rule.gradients

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -58,6 +58,9 @@ class Group:
         held: All trained parameters of which this rank holds a block.
         data: Which part of the group's data this rank takes, and of how many.
         steps: The steps that all ranks have made when they attached.
+        stopping: True once the daemon of any rank asks its script to end.
+        others: What any rank knows most of: the steps of the other nodes, or in rounds how many nodes there
+            are. Updates come to each part at other moments.
     """
 
     def __init__(
@@ -72,10 +75,10 @@ class Group:
     ) -> None:
         """Take what `find_group` has found; `control`: a process group of its own, on the host."""
         self.part, self.cut, self.held, self.data = part, cut, held, data
-        self.steps = 0
+        self.steps = self.others = 0
         self.stopping = False
         self._shared, self._control = shared, control
-        self._flag = torch.zeros(1, dtype=torch.int64)
+        self._flags = torch.zeros(2, dtype=torch.int64)  # stopping, others
         self._asked: Any = None  # what is left of `ask_to_end`
 
     @property
@@ -127,14 +130,14 @@ class Group:
         for each in self._shared:
             each.share()
 
-    def ask_to_end(self, stopping: bool) -> None:
-        """Begin to agree whether the script is to end, which `end_step` completes: all ranks call both for
-        each step, and work of their own may lie between.
+    def ask_to_end(self, stopping: bool, others: int) -> None:
+        """Begin to agree whether the script is to end, and on `others`, which `end_step` completes: all ranks
+        call both for each step, and work of their own may lie between.
         """
         self._agree_to_end()  # after a step that an error has interrupted
-        self._flag[0] = int(stopping)
+        self._flags[0], self._flags[1] = int(stopping), others
         reduce = torch.distributed.all_reduce
-        self._asked = reduce(self._flag, torch.distributed.ReduceOp.MAX, group=self._control, async_op=True)
+        self._asked = reduce(self._flags, torch.distributed.ReduceOp.MAX, group=self._control, async_op=True)
 
     def end_step(self) -> None:
         """Take in what was asked, and share what is shared."""
@@ -145,15 +148,25 @@ class Group:
         if self._asked is not None:
             asked, self._asked = self._asked, None
             asked.wait()
-            self.stopping = bool(self._flag[0])
+            self.stopping, self.others = bool(self._flags[0]), int(self._flags[1])
+
+    def agree_on_waiting(self, heard: bool, stopping: bool, others: int) -> bool:
+        """Return whether all ranks have heard all peers; waits for a rank whose peers are late."""
+        everywhere = self.gather((heard, stopping, others))
+        self.stopping = any(each[1] for each in everywhere)
+        self.others = max(each[2] for each in everywhere)
+        return all(each[0] for each in everywhere)
 
     # -- after attaching
 
-    def come_together(self, link: Link, zeros: Any, rate: float | None) -> None:
+    def come_together(
+        self, link: Link, zeros: Any, rate: float | None, count_others: Callable[[Link], int]
+    ) -> None:
         """Bring all ranks to the same number of steps, or in rounds to the same round.
 
         A rank that was killed, or a daemon, may lack steps that the others have counted: those are counted
-        now, without a change. `zeros` (P,) changes nothing; `rate`: if the run takes one.
+        now, without a change. `zeros` (P,) changes nothing; `rate`: if the run takes one. `count_others`
+        returns `others` as this rank knows it.
         """
         if link.mode.rounds:
             self._come_to_one_round(link)
@@ -170,7 +183,7 @@ class Group:
             while (missing := self.steps - link.steps) > 0:
                 count = min(missing, SEND_STEPS_MAX)
                 link.send(zeros, None if link.mode.ternary else MAGNITUDE_MAX, steps=count, rate=rate)
-        self.stopping = any(self.gather(link.stopping))
+        self.agree_on_waiting(True, link.stopping, count_others(link))
 
     def _come_to_one_round(self, link: Link) -> None:
         for _ in range(ROUNDS_MAX):

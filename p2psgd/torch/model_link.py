@@ -258,12 +258,11 @@ class ModelLink:
 
         A schedule that counts them needs no change when the number of nodes does: see docs/how-to/torch.md.
         A node that joins late does not know the steps of nodes that were gone by then. In a ring it is the
-        number of this node's steps, times the nodes of the round before.
+        number of this node's steps, times the nodes of the round before. In a group of ranks it is the same
+        on all of them: what one of them knew at their last step.
         """
-        link = self._link
-        if link.mode.rounds:
-            return self.steps * (link.contributors or expected_nodes(link))
-        return self.steps + sum(link.peer_steps.values())
+        others = count_others(self._link) if self._group is None else self._group.others
+        return self.steps * others if self._link.mode.rounds else self.steps + others
 
     @property
     def stopping(self) -> bool:
@@ -439,7 +438,7 @@ class ModelLink:
 
         Returns:
             True if all peers have made the steps; False after silence or `wait_s`, or if the daemon asks this
-            script to end.
+            script to end. In a group of ranks it is True if it is on all of them.
 
         Raises:
             TrainerError: a step that was left cannot be sent.
@@ -465,7 +464,7 @@ class ModelLink:
         if link.mode.owners:  # a peer's last step is in updates of several owners: not all may have come
             settle(link, self._follow)
         if self._group is not None:
-            self._group.gather(None)  # which waits for a rank whose peers are late
+            heard = self._group.agree_on_waiting(heard, link.stopping, count_others(link))
         self._share()
         return heard
 
@@ -628,13 +627,13 @@ class ModelLink:
         In rounds a rank may wait long for nodes in its part's ring, and the others wait for it in this
         agreement, which has the time. Else they agree while they work.
         """
-        group, rounds = self._group, self._link.mode.rounds
-        if group is not None and not rounds:
-            group.ask_to_end(self._link.stopping)
+        group, link = self._group, self._link
+        if group is not None and not link.mode.rounds:
+            group.ask_to_end(link.stopping, count_others(link))
         work()
         if group is not None:
-            if rounds:
-                group.ask_to_end(self._link.stopping)
+            if link.mode.rounds:
+                group.ask_to_end(link.stopping, count_others(link))
             group.end_step()
 
     def _leave_step_out(self) -> None:
@@ -882,6 +881,13 @@ def knows_rank(link: Link) -> bool:
         return link.world_size > 0
     except TrainerError:
         return False
+
+
+def count_others(link: Link) -> int:
+    """Return the steps of the other nodes, or in rounds how many nodes there are, as this node knows."""
+    if link.mode.rounds:
+        return link.contributors or expected_nodes(link)
+    return sum(link.peer_steps.values())
 
 
 def expected_nodes(link: Link) -> int:

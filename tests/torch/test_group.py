@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.ipc.part import Part
+from tests.ipc.daemons import Daemon
 from tests.torch.needed import p2psgd_torch, torch
 
 pytestmark = pytest.mark.long
@@ -82,6 +85,42 @@ def test_ranks_that_give_attach_other_options_are_refused_by_one_sentence() -> N
     words = r"rank 1 of the group gives attach local_steps=3, and rank 0 local_steps=None: all ranks"
     with pytest.raises(TrainerError, match=words):
         group.Group.check_same(rank, ours)
+
+
+class OtherRank:
+    """The other rank of a group of two, as it stands in for collectives: what it gives, and knows."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stopping, self.others, self.heard = False, 0, True
+        monkeypatch.setattr(torch.distributed, "all_reduce", self._reduce)
+        self.group = group.Group(Part(0, 2), "halves", [], data=(0, 1), shared=[], control=None)
+        self.group.gather = lambda mine: [mine, (self.heard, self.stopping, self.others)]
+
+    def _reduce(self, flags: Any, *_: object, **__: object) -> Any:
+        flags.copy_(torch.maximum(flags, torch.tensor([int(self.stopping), self.others])))
+        return SimpleNamespace(wait=lambda: None)
+
+
+def test_run_steps_are_what_any_rank_knows_and_waiting_ends_well_if_it_does_everywhere(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loop that ends at a number of them ends on some ranks, and the others wait in collectives."""
+    other = OtherRank(monkeypatch)
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with p2psgd_torch.attach(model, optimizer, control=daemon.path) as link:
+        link._group = other.group
+        other.others = 7
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        assert link.run_steps == 1 + 7
+        other.others = 9
+        assert link.run_steps == 1 + 7, "the same until all make the next step"
+        assert link.wait_for_peers()
+        assert link.run_steps == 1 + 9
+        other.heard = False
+        assert not link.wait_for_peers()
+        link._group = None
 
 
 def test_a_part_without_a_process_group_is_refused() -> None:
