@@ -22,31 +22,34 @@ asked = options.parse_args()
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
+if asked.batch < 1 or asked.batch % dist.get_world_size():
+    options.error(f"--batch {asked.batch} cannot be shared out evenly to {dist.get_world_size()} ranks")
 torch.manual_seed(asked.seed)
 model = GPT()
 for layer in model.layers.values():
     fully_shard(layer)
 fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.1)
+rank, ranks, done = dist.get_rank(), dist.get_world_size(), 0
 link = p2psgd.torch.attach(model, optimizer)  # p2psgd
+rank, ranks, done = link.rank, link.world_size, link.steps  # p2psgd
 
 train, test = read_windows()
 batches = batches_of(
     train,
     steps=asked.steps,
     size=asked.batch // dist.get_world_size(),
-    rank=link.rank,  # p2psgd
-    ranks=link.world_size,  # p2psgd
+    rank=rank,
+    ranks=ranks,
 )
-for step in range(link.steps, asked.steps):
+for step in range(done, asked.steps):
     set_rate(optimizer, step, asked.steps)
     optimizer.zero_grad()
     windows = batches[step]
     loss = loss_of(model(windows[:, :-1]), windows[:, 1:])
     loss.backward()
     optimizer.step()
-    if step % 20 == 0:
-        link.report(loss=loss.item())
+    link.report(loss=loss.item())  # p2psgd
 link.close()  # p2psgd
 
 with torch.no_grad():

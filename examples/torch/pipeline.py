@@ -33,7 +33,9 @@ if stage > 0:
 if stage < stages - 1:
     model.norm = model.head = None
 optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.1)
+rank, ranks, done = 0, 1, 0
 link = p2psgd.torch.attach(model, optimizer, part=(stage, stages))  # p2psgd
+rank, ranks, done = link.rank, link.world_size, link.steps  # p2psgd
 pipeline = ScheduleGPipe(
     PipelineStage(model, stage, stages, torch.device("cpu")), n_microbatches=2, loss_fn=loss_of
 )
@@ -43,8 +45,8 @@ batches = batches_of(
     train,
     steps=asked.steps,
     size=asked.batch,
-    rank=link.rank,  # p2psgd
-    ranks=link.world_size,  # p2psgd
+    rank=rank,
+    ranks=ranks,
 )
 
 
@@ -57,13 +59,14 @@ def run(work, windows: torch.Tensor) -> torch.Tensor:
     return torch.stack(losses).mean() if losses else torch.zeros(())
 
 
-for step in range(link.steps, asked.steps):
+for step in range(done, asked.steps):
     set_rate(optimizer, step, asked.steps)
     optimizer.zero_grad()
     loss = run(pipeline.step, batches[step])
     optimizer.step()
     if step % 20 == 0 and stage == stages - 1:
-        link.report(loss=loss.item())
+        print(f"step {step}: loss {loss.item():.4f}")
+        link.report(loss=loss.item())  # p2psgd
 link.close()  # p2psgd
 
 losses = [run(pipeline.eval, part) for part in test.split(asked.batch)]

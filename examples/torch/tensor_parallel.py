@@ -35,25 +35,26 @@ parallelize_module(model, mesh, {"head": ColwiseParallel(output_layouts=Replicat
 optimizer = torch.optim.AdamW(
     model.parameters(), lr=RATE, betas=(0.9, 0.99), weight_decay=0.1, foreach=False
 )  # foreach takes no mixture of DTensors and tensors
+rank, ranks, done = 0, 1, 0
 link = p2psgd.torch.attach(model, optimizer)  # p2psgd
+rank, ranks, done = link.rank, link.world_size, link.steps  # p2psgd
 
 train, test = read_windows()
 batches = batches_of(
     train,
     steps=asked.steps,
     size=asked.batch,
-    rank=link.rank,  # p2psgd
-    ranks=link.world_size,  # p2psgd
+    rank=rank,
+    ranks=ranks,
 )
-for step in range(link.steps, asked.steps):
+for step in range(done, asked.steps):
     set_rate(optimizer, step, asked.steps)
     optimizer.zero_grad()
     windows = batches[step]
     loss = loss_of(model(windows[:, :-1]), windows[:, 1:])
     loss.backward()
     optimizer.step()
-    if step % 20 == 0:
-        link.report(loss=loss.item())
+    link.report(loss=loss.item())  # p2psgd
 link.close()  # p2psgd
 
 with torch.no_grad():
