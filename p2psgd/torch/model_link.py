@@ -209,7 +209,9 @@ class ModelLink:
     def rank(self) -> int:
         """The part of the training data that this node takes, counted from 0.
 
-        Where FSDP has cut the model over a group of ranks, each of them takes a part of its own.
+        Where FSDP has cut the model over a group of ranks, each of them takes a part of its own. Under tensor
+        parallelism and in a pipeline all ranks of a group take the same one: the one that writes a file is
+        that with rank 0 here and in `torch.distributed`.
 
         Raises:
             TrainerError: the node does not know its rank.
