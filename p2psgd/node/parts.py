@@ -67,6 +67,8 @@ class Parts:
         self._ending: tuple[str, ExitCode] | None = None
         self._trainer: Supervisor | None = None
         self._trainer_ended = self._signalled = False
+        self._trainer_came = False  # one has attached at some time
+        self._known_steps = 0
         self._last_steps = LastSteps(options.failure_timeout_s)
         self._seen_to_train = 0  # how often other nodes were
         self._now = RunningClock(time.monotonic, gap_s_max=4 * LOOK_S).read
@@ -222,7 +224,7 @@ class Parts:
             command,
             environment={"P2PSGD_CONTROL": str(self._options.state.absolute())},
             progress=self._steps,
-            came=lambda: self._steps() > 0,
+            came=self._has_come,
             crashed=self._end_ranks,
             ended=self._on_trainer_end,
             failed=self._end,
@@ -240,11 +242,26 @@ class Parts:
                     os.kill(pid, signal.SIGKILL)
 
     def _steps(self) -> int:
-        """Return the steps of the first part's trainers; 0 while nobody answers."""
+        """Return the steps of the first part's trainers, as far as they are known."""
+        self._ask()
+        return self._known_steps
+
+    def _has_come(self) -> bool:
+        """Return whether a trainer is known to have attached at any time."""
+        self._ask()
+        return self._trainer_came
+
+    def _ask(self) -> bool:
+        """Ask the first part's daemon about its trainer; return whether it answers, which a busy one may not:
+        nothing follows from that.
+        """
         try:
-            return self._trainer_of(0).steps
+            trainer = self._trainer_of(0)
         except P2psgdError:
-            return 0
+            return False
+        self._known_steps = trainer.steps
+        self._trainer_came |= trainer.attached or trainer.finished or trainer.steps > 0
+        return True
 
     def _trainer_of(self, index: int) -> TrainerStatus:
         return self._status_of(index).trainer
@@ -257,11 +274,15 @@ class Parts:
 
     def _on_trainer_end(self) -> None:
         self._trainer_ended = True
-        if not (self._stopping.is_set() or self._steps()):
+        self._judge_end()
+        if self._options.end_with_trainer and not self._stopping.is_set():
+            log.info("%s", WAITS_FOR_LAST)
+
+    def _judge_end(self) -> None:
+        """End all parts if it is known that the trainer has ended without attaching."""
+        if self._ask() and not (self._stopping.is_set() or self._trainer_came):
             words = f"the trainer ended without attaching to this node: {self._options.trainer}"
             self._end(words, ExitCode.CONFIGURATION)
-        elif self._options.end_with_trainer:
-            log.info("%s", WAITS_FOR_LAST)
 
     def _end_with_trainer(self, now: float) -> None:
         """End all parts if the other nodes have made their last steps, as the first part knows."""
@@ -279,7 +300,9 @@ class Parts:
     async def _watch(self) -> None:
         while True:
             self._write_status()
-            if self._trainer_ended and self._options.end_with_trainer:
+            if self._trainer_ended and not self._trainer_came:
+                self._judge_end()
+            elif self._trainer_ended and self._options.end_with_trainer:
                 self._end_with_trainer(self._now())
             self._supervision.beat(time.monotonic(), self._sentence)
             await asyncio.sleep(min(LOOK_S, self._supervision.interval_s))

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from p2psgd.base.errors import ExitCode
+from p2psgd.base.errors import ExitCode, P2psgdError
 from p2psgd.ipc.part import combine_digests
 from p2psgd.net.address import Address
 from p2psgd.net.peer_sources.parse import parse_peers
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.parts import Parts
+from p2psgd.observe.status import TrainerStatus
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.files import FOLDER
 from tests import DEADLINE_S
@@ -265,6 +266,52 @@ def test_daemons_of_parts_get_the_words_of_peers_as_they_were_given(tmp_path: Pa
         options = NodeOptions(peers=parse_peers(text), listen=Address("127.0.0.1", 7315), state=tmp_path)
         words = Parts(options, 2, log_format="text").words(1)
         assert words[words.index("--peers") + 1] == text
+
+
+class Silent(P2psgdError):
+    """A daemon does not answer."""
+
+
+def answering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[TrainerStatus | None]) -> Parts:
+    """Return parts whose first daemon gives these answers about its trainer, one after the other; None where
+    it is too busy for one.
+    """
+    listen = Address("127.0.0.1", 7315)
+    options = NodeOptions(peers=None, listen=listen, trainer="train", state=tmp_path)
+    parts = Parts(options, 2, log_format="text")
+
+    def answer(index: int) -> TrainerStatus:
+        given = answers.pop(0)
+        if given is None:
+            raise Silent
+        return given
+
+    monkeypatch.setattr(parts, "_trainer_of", answer)
+    return parts
+
+
+def test_a_daemon_that_does_not_answer_as_the_trainer_ends_makes_no_complete_training_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came = TrainerStatus(attached=True, steps=7)
+    parts = answering(tmp_path, monkeypatch, [came, None, None])
+    assert (parts._steps(), parts._steps()) == (7, 7)
+    parts._on_trainer_end()
+    assert parts._ending is None
+
+    parts = answering(tmp_path, monkeypatch, [None, came])  # it has ended before anybody saw it
+    parts._on_trainer_end()
+    parts._judge_end()
+    assert parts._ending is None
+
+    parts = answering(tmp_path, monkeypatch, [None, TrainerStatus()])
+    parts._on_trainer_end()
+    assert parts._ending is None
+    parts._judge_end()
+    assert parts._ending == (
+        "the trainer ended without attaching to this node: train",
+        ExitCode.CONFIGURATION,
+    )
 
 
 def test_parts_are_for_a_script_of_the_users_own() -> None:
