@@ -32,7 +32,7 @@ from p2psgd.ipc.part import COUNT_NAME, part_directory
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.run import RunningClock
 from p2psgd.node.systemd import Supervision
-from p2psgd.node.trainer import FINISHED, WAITS_FOR_LAST, LastSteps
+from p2psgd.node.trainer import END_S, FINISHED, WAITS_FOR_LAST, LastSteps
 from p2psgd.node.trainer_process import Supervisor
 from p2psgd.observe.logs import settle_log
 from p2psgd.observe.parts import PARTS_NAME, GroupTrainer, PartDaemon, PartsStatus
@@ -383,6 +383,8 @@ class Parts:
             self._send(signal.SIGKILL)
             await asyncio.wait(late)
         if self._trainer is not None:
+            if self._trainer_came:  # a script that has left its link may evaluate and save
+                await self._trainer.wait(END_S)
             await self._trainer.stop()
         codes = [process.returncode or 0 for process in self._processes.values()]
         if code is ExitCode.OK and any(codes):

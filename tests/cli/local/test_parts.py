@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -312,6 +313,40 @@ def test_a_daemon_that_does_not_answer_as_the_trainer_ends_makes_no_complete_tra
         "the trainer ended without attaching to this node: train",
         ExitCode.CONFIGURATION,
     )
+
+
+class Script:
+    """The supervisor of a trainer command that ends once it is waited for; `calls`: what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+
+    async def wait(self, limit_s: float) -> None:
+        self.calls.append(f"wait {limit_s:g}")
+
+    async def stop(self) -> None:
+        self.calls.append("stop")
+
+
+@pytest.mark.parametrize(
+    ("came", "calls"), [(True, ["finish", "wait 10", "stop"]), (False, ["finish", "stop"])]
+)
+def test_a_script_that_has_left_its_link_has_time_to_evaluate_and_save_after_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, came: bool, calls: list[str]
+) -> None:
+    async def stop() -> list[str]:
+        parts = answering(tmp_path, monkeypatch, [TrainerStatus(attached=came)])
+        parts._ask()
+        script = Script()
+        monkeypatch.setattr(parts, "_trainer", script)
+        parts._on_signal(signal.SIGINT)
+        await parts._stop([asyncio.create_task(asyncio.sleep(0))])
+        return script.calls
+
+    assert asyncio.run(stop()) == calls
 
 
 def test_parts_are_for_a_script_of_the_users_own() -> None:
