@@ -339,7 +339,7 @@ def _packed_buffers(model: Any) -> dict[str, Any]:
     others = _buffers(model)
     for name, buffer in list(others.items())[:BUFFERS_MAX]:
         if len(name) <= NAME_MAX and buffer.dtype in ARRAY_TYPES and buffer.layout == torch.strided:
-            packed[BUFFER + name] = others.pop(name).detach().cpu().numpy()
+            packed[BUFFER + name] = local_of(others.pop(name)).cpu().numpy()
     return packed | {OTHER_BUFFERS: _saved(others)}
 
 
@@ -366,9 +366,10 @@ def _copy_buffers(model: Any, kept: Named) -> None:
     if buffers.keys() != kept.keys():
         raise ValueError(f"its buffers are {', '.join(buffers)} and were {', '.join(sorted(kept))}")
     for name, buffer in buffers.items():
-        if buffer.shape != kept[name].shape:
-            raise ValueError(f"buffer {name} was {tuple(kept[name].shape)}, and is {tuple(buffer.shape)}")
-        buffer.copy_(kept[name])
+        local = local_of(buffer)
+        if local.shape != kept[name].shape:
+            raise ValueError(f"buffer {name} was {tuple(kept[name].shape)}, and is {tuple(local.shape)}")
+        local.copy_(kept[name])
 
 
 def _buffers(model: Any) -> dict[str, Any]:

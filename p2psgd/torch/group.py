@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -72,12 +72,15 @@ class Group:
         data: tuple[int, int],
         shared: Sequence[SharedTensors],
         control: Any,
+        names: Collection[str] = (),
     ) -> None:
-        """Take what `find_group` has found; `control`: a process group of its own, on the host."""
+        """Take what `find_group` has found; `control`: a process group of its own, on the host. `names`: of
+        all parameters that any rank trains.
+        """
         self.part, self.cut, self.held, self.data = part, cut, held, data
         self.steps = self.others = 0
         self.stopping = False
-        self._shared, self._control = shared, control
+        self._shared, self._control, self._names = shared, control, names
         self._flags = torch.zeros(2, dtype=torch.int64)  # stopping, others
         self._asked: Any = None  # what is left of `ask_to_end`
 
@@ -93,8 +96,7 @@ class Group:
         """
         own = self.part.index
         known = {each.name: each.block_name for each in self.held if each.owner == own}
-        elsewhere = {each.name for each in self.held}
-        return [known.get(name, name) for name in names if name in known or name not in elsewhere]
+        return [known.get(name, name) for name in names if name in known or name not in self._names]
 
     def gather(self, value: Any) -> list[Any]:
         """Return the values that all ranks give, in their order."""
@@ -281,6 +283,7 @@ def find_group(model: Any, part: tuple[int, int] | None) -> Group | None:
         data=_data_part(model, cut),
         shared=shared,
         control=control,
+        names={key[0] for each in tables for key in each},
     )
 
 

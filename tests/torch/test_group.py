@@ -18,6 +18,7 @@ pytestmark = pytest.mark.long
 
 fully_shard = importlib.import_module("torch.distributed.fsdp").fully_shard
 group = importlib.import_module("p2psgd.torch.group")
+checkpoint = importlib.import_module("p2psgd.torch.checkpoint")
 check_names, choose_owners = group.check_names, group.choose_owners
 Key = tuple[str, tuple[tuple[int, int], ...], str, int]
 
@@ -139,3 +140,32 @@ def test_a_name_that_may_stand_for_other_tensors_is_refused_and_no_other() -> No
     rows_and_columns = [[(0, 1), (0, 2)], [(0, 1), (1, 3)], [(2, 3), (0, 2)], [(2, 3), (1, 3)]]
     check_names([table] * 4, rows_and_columns)
     check_names([{key("0.weight", alone=1 + rank): 4} for rank in range(4)], [[]] * 4)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_buffer_that_is_cut_is_kept_as_the_block_of_this_rank_and_comes_back() -> None:
+    mesh = importlib.import_module("torch.distributed.device_mesh").init_device_mesh("cpu", (1,))
+    tensor = importlib.import_module("torch.distributed.tensor")
+    model = torch.nn.Linear(3, 2)
+    model.register_buffer("steps", tensor.distribute_tensor(torch.arange(4.0), mesh, [tensor.Shard(0)]))
+    rounded = torch.arange(4.0).bfloat16()
+    model.register_buffer("rounded", tensor.distribute_tensor(rounded, mesh, [tensor.Replicate()]))
+    kept = checkpoint._packed_buffers(model)
+    assert kept["buffer:steps"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    kept = {name: each.copy() if name.startswith("buffer:") else bytes(each) for name, each in kept.items()}
+    with torch.no_grad():
+        model.steps.zero_()
+        model.rounded.zero_()
+    checkpoint._copy_buffers(model, checkpoint._unpacked_buffers(kept))
+    assert model.steps.full_tensor().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert torch.equal(model.rounded.full_tensor(), rounded)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_names_that_only_other_ranks_hold_are_left_out_and_unknown_ones_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other: Any = ({key("head.weight", alone=2): 4}, [])
+    monkeypatch.setattr(group, "_gather", lambda mine, _: [mine] if mine is None else [mine, other])
+    found = group.find_group(torch.nn.Linear(3, 2), (0, 1))
+    assert found.rename(["head.weight", "weight", "haed.weight"]) == ["weight", "haed.weight"]
