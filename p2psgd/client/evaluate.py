@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
 from p2psgd.client.checkpoint import Keeping
+from p2psgd.client.data_digest import CountedSamples, DataDigest
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.protocol import EvaluateAnswer, EvaluateRequest, check_answer, close_descriptors
 from p2psgd.ipc.run_proposal import Tensors
@@ -43,11 +44,13 @@ LossAndGradient = Callable[[NDArray[Any], Any], tuple[Any, Any]]
 
 
 class Portioned:
-    """Data cut into contiguous portions: `data` is a number of samples, an array or another sequence that
-    slices, or a tuple of these, as long as each other.
+    """Data cut into contiguous portions: `data` is a number of samples, also with the digest of these, an
+    array or another sequence that slices, or a tuple of these, as long as each other.
     """
 
     def __init__(self, data: Any, portions: int | None) -> None:
+        if isinstance(data, CountedSamples):
+            data = data.samples
         self._data = data
         if isinstance(data, int | np.integer):
             self.samples = int(data)
@@ -116,6 +119,7 @@ class Evaluations:
         self._checked = False  # that the closure is deterministic
         self._reader: ThreadPoolExecutor | None = None
         self._read_ahead: tuple[int, Future[Any]] | None = None
+        self._data_digest = DataDigest()
 
     def run(
         self,
@@ -131,7 +135,7 @@ class Evaluations:
         """
         flat = self._flatten(point)
         cut = Portioned(data, portions)
-        job = Job(function, flat, cut, digest_point(flat, cut))
+        job = Job(function, flat, cut, digest_point(flat, self._data_digest.of(data)))
         cause: Exception | None = None
         self._sum = (
             0  # of no sum: a call before this one may have ended between an answer and the next request
@@ -288,12 +292,12 @@ class NotDeterministic(TrainerError):
     """A closure gave two results for one portion at one point."""
 
 
-def digest_point(point: NDArray[Any], cut: Portioned) -> int:
-    """Return the digest of all that members must agree on: the numbers of the point, their type, and how many
-    samples the data has.
+def digest_point(point: NDArray[Any], data: bytes) -> int:
+    """Return the digest of all that members must agree on: the numbers of the point, their type, and the
+    digest of the data.
     """
     numbers = codec.digest_coordinates(point.view(np.int32), CHECKSUM_KEY)
-    words = f"{numbers} {point.dtype.str} {cut.samples}".encode()
+    words = f"{numbers} {point.dtype.str} {data.hex()}".encode()
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
 
 

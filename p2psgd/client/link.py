@@ -270,8 +270,8 @@ class Link:
 
         The data is cut into portions, which members share out as fast as each is; all of them get the same
         sums, to the bit, even if some are slow or die. All members must call this with the same point and
-        with data of the same length, as scripts do that run the same optimizer from the same start. One that
-        joins late, or is started again, gets the evaluations that it has missed at once, from the first on.
+        the same data, as scripts do that run the same optimizer from the same start. One that joins late, or
+        is started again, gets the evaluations that it has missed at once, from the first on.
 
         Args:
             function: Called with the point, flat and read-only, and the data of one portion. Returns the sum
@@ -288,9 +288,10 @@ class Link:
             are rounded to 36 bits or more below the largest of their tensor.
 
         Raises:
-            TrainerError: the run is in another mode; another point than the other members'; a portion that
-                no member can compute, such as one whose data cannot be read, or whose gradient is not finite
-                or has another shape; a function that is not deterministic; the daemon is gone.
+            TrainerError: the run is in another mode; another point or other data than the other members', by
+                64 rows of each array; a portion that no member can compute, such as one whose data cannot be
+                read, or whose gradient is not finite or has another shape; a function that is not
+                deterministic; the daemon is gone.
             SystemExit: the daemon asks this trainer to end; it ends the script, with exit code 0.
 
         Example:

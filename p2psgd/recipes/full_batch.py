@@ -17,6 +17,7 @@ import numpy as np
 
 from p2psgd.base.errors import ExitCode, TrainerError, UsageError
 from p2psgd.client.attach import attach
+from p2psgd.client.data_digest import CountedSamples, digest_data, sampled_rows
 from p2psgd.client.link import Link
 from p2psgd.ipc.script_state import STATE_BYTES_MAX, TRAINED, trained_digest, trained_weights
 from p2psgd.recipes.datasets import Dataset, load_data_of
@@ -45,10 +46,12 @@ class RecipeLoss:
         self._feed = HostFeed(dataset.train, ROWS)
         self._net: Any = Net(shape, ROWS, dtype="float64")
         self._slot = np.empty(shape.weights)
+        rows = np.array(sampled_rows(self._samples))
+        self._data = CountedSamples(self._samples, digest_data(self._feed.take(rows)))
 
     def __call__(self, point: Vector) -> tuple[float, Vector]:
         """Return loss and gradient (P,) at a point (P,), the same on all nodes."""
-        loss, gradient = self._link._evaluate(self.part, point, self._samples, portions=self._portions)
+        loss, gradient = self._link._evaluate(self.part, point, self._data, portions=self._portions)
         return loss + 0.5 * self._l2 * dot(point, point), gradient + self._l2 * point
 
     def part(self, point: Vector, samples: range) -> tuple[float, Vector]:

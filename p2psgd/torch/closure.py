@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.data_digest import DIGEST_BYTES, CountedSamples, digest_data, row_step, sampled_rows
 from p2psgd.client.objective import Objective
 from p2psgd.torch.shards import is_cut
 
@@ -44,11 +46,12 @@ class ModelClosure(Objective):
         self._loss = loss
         self._dataset = dataset
         self._samples = len(dataset[0])
+        self._data = CountedSamples(self._samples, b"".join(map(_digest_tensor, dataset)))
 
     def __call__(self) -> Any:
         """Return the mean loss over all data, and leave its gradient in the parameters."""
         self._whole = False
-        value, gradient = self._evaluate(self._compute, self._flat(), self._samples)
+        value, gradient = self._evaluate(self._compute, self._flat(), self._data)
         self._whole, self.value, start = True, value, 0
         for each in self._parameters:
             part = torch.from_numpy(gradient[start : start + each.numel()])
@@ -78,6 +81,20 @@ class ModelClosure(Objective):
             for each, found in zip(self._parameters, gradients, strict=True)
         ]
         return float(loss.detach()) * part, torch.cat(flat).double().numpy() * part
+
+
+def _digest_tensor(tensor: Any) -> bytes:
+    """Return the digest of a tensor on any device; of its type and shape alone if it has no plain rows."""
+    if not isinstance(tensor, torch.Tensor):
+        return digest_data(tensor)
+    words = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
+    try:
+        step = row_step(tensor[0].numel())
+        rows = torch.stack([tensor[row].detach().reshape(-1)[::step] for row in sampled_rows(len(tensor))])
+        words += rows.cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    except (IndexError, RuntimeError, TypeError):  # none, or they are sparse, quantized or nested
+        pass
+    return hashlib.blake2b(words, digest_size=DIGEST_BYTES).digest()
 
 
 def closure(

@@ -42,7 +42,7 @@ class SumOfParts(Link):
         pass
 
     def _evaluate(self, function: Any, point: Any, data: Any, *, portions: int | None = None) -> Any:
-        ends = [data * number // (portions or 1) for number in range((portions or 1) + 1)]
+        ends = [data.samples * number // (portions or 1) for number in range((portions or 1) + 1)]
         parts = [function(point, range(begin, end)) for begin, end in itertools.pairwise(ends)]
         return sum(loss for loss, _ in parts), sum(gradient for _, gradient in parts)
 
@@ -74,6 +74,11 @@ def test_the_loss_is_a_mean_over_the_samples_and_half_of_l2(tmp_path: Path) -> N
     assert plain(np.zeros_like(point))[0] == pytest.approx(np.log(3))
     assert cut(point)[0] == pytest.approx(plain(point)[0], rel=1e-12)
     assert decayed(point)[0] == pytest.approx(plain(point)[0] + 0.1 * float(point @ point), rel=1e-12)
+
+
+def test_other_data_of_as_many_samples_have_another_digest(tmp_path: Path) -> None:
+    one, again, other = (objective(recipe(few_samples(tmp_path, seed)))[0]._data.digest for seed in (1, 1, 2))
+    assert one == again != other
 
 
 @pytest.fixture

@@ -145,3 +145,16 @@ def test_other_models_and_data_are_refused() -> None:
         p2psgd_torch.closure(model, cross_entropy, (inputs, targets[1:]))
     with pytest.raises(p2psgd.TrainerError, match="all float32 or all float64"):
         p2psgd_torch.closure(model.half(), cross_entropy, (inputs, targets))
+
+
+def test_other_tensors_have_another_digest() -> None:
+    from p2psgd.torch.closure import _digest_tensor  # noqa: PLC0415 - without PyTorch there is no such module
+
+    model, (inputs, targets) = make()
+    others = (inputs + 1, inputs.flip(0), inputs.bfloat16(), 2 * inputs.bfloat16(), inputs.numpy())
+    odd = (inputs.to_sparse(), inputs[:0], inputs[:, :0], inputs > 0, inputs.to(torch.complex64))
+    assert len(set(map(_digest_tensor, (inputs, *others, *odd)))) == 11
+    assert _digest_tensor(inputs.clone().T.contiguous().T) == _digest_tensor(inputs)
+    with p2psgd_torch.closure(model, cross_entropy, (inputs, targets), alone=True) as closure:
+        assert closure._data.samples == len(inputs)
+        assert closure._data.digest == _digest_tensor(inputs) + _digest_tensor(targets)
