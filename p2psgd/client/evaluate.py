@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from p2psgd.base.errors import P2psgdError, TrainerError, UsageError
+from p2psgd.base.formatting import say
 from p2psgd.client.checkpoint import Keeping
 from p2psgd.client.data_digest import CountedSamples, DataDigest
 from p2psgd.ipc.client import ControlClient
@@ -120,6 +121,7 @@ class Evaluations:
         self._reader: ThreadPoolExecutor | None = None
         self._read_ahead: tuple[int, Future[Any]] | None = None
         self._data_digest = DataDigest()
+        self._replayed = 0  # evaluations, from the first on, whose results were there
 
     def run(
         self,
@@ -142,6 +144,7 @@ class Evaluations:
         )
         request = self._ask(job)
         self._read_ahead = None
+        replays = self._replayed == self.number
         while True:
             answer = self._exchange(request)
             self._follow(answer)
@@ -149,6 +152,7 @@ class Evaluations:
                 raise TrainerError(answer.error) from cause
             if answer.done:
                 self.number += 1
+                self._replayed += replays
                 limits = np.frombuffer(answer.limits, "<i2").astype(np.int16)
                 return read_sums(self._totals, limits, self._borders, cut.portions)
             self._keeping.give_if_asked()
@@ -160,6 +164,9 @@ class Evaluations:
             if answer.compute < 0:
                 request = self._ask(job, added=added)
                 continue
+            if replays:
+                replays = False
+                self._say_what_was_replayed()
             try:
                 request = self._compute(job, answer, added)
             except NotDeterministic:
@@ -172,9 +179,22 @@ class Evaluations:
                 request = self._ask(job, added=added, computed=answer.compute, failed=words)
 
     def close(self) -> None:
-        """End the thread that reads ahead."""
+        """End the thread that reads ahead, and say so if all results were there before this trainer."""
+        if self._replayed == self.number:
+            self._say_what_was_replayed()
         if self._reader is not None:
             self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def _say_what_was_replayed(self) -> None:
+        """Say which results are those of an earlier script of this run, if there are any: of this one, as
+        after a restart, or of one that was changed since.
+        """
+        if self._replayed:
+            which = "evaluation 1 is" if self._replayed == 1 else f"evaluations 1 to {self._replayed} are"
+            say(
+                f"{which} from the log of the run, and not computed anew: if the script or what it reads has"
+                " changed since, stop all nodes and start them again"
+            )
 
     def _flatten(self, point: Any) -> NDArray[Any]:
         array = np.asarray(point)

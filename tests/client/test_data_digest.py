@@ -146,5 +146,5 @@ def test_a_trainer_with_other_data_gets_no_results_of_the_log(monkeypatch: pytes
         assert math.isfinite(value)
         assert link._evaluations is not None
         link._evaluations.number = 0  # as a trainer that begins again
-        with pytest.raises(TrainerError):
+        with pytest.raises(TrainerError, match="asks for evaluation 1 with digest"):
             link.evaluate(lambda x, part: (1.0, x), np.zeros(6), 2 * ROWS)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.base.errors import TrainerError
+from p2psgd.client.alone import OwnDaemon
 from p2psgd.client.evaluate import Portioned
 from p2psgd.client.link import Link
 
@@ -181,6 +182,33 @@ def test_evaluate_is_for_mode_closure() -> None:
         pytest.raises(TrainerError, match="mode='closure'"),
     ):
         link.evaluate(loss_and_gradient, X, ROWS)
+
+
+FROM_THE_LOG = "from the log of the run, and not computed anew"
+
+
+def test_results_of_the_log_are_said_to_be_that(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three trainers of one daemon, of which the second and the third run a script that was changed."""
+
+    def counted(link: Link, loss: float, evaluations: int) -> str:
+        for number in range(evaluations):
+            found, _ = link.evaluate(lambda x, part: (loss, x), X + number, 10)
+            assert found == (10 if number < 3 else 10 * loss)
+        return capsys.readouterr().err
+
+    daemon = OwnDaemon()
+    try:
+        with p2psgd.attach(np.zeros(6, np.float32), mode="closure", control=daemon.state) as link:
+            assert FROM_THE_LOG not in counted(link, 1.0, 3)
+        assert FROM_THE_LOG not in capsys.readouterr().err
+        with p2psgd.attach(np.zeros(6, np.float32), mode="closure", control=daemon.state) as link:
+            assert FROM_THE_LOG not in counted(link, 2.0, 3)
+        assert f"evaluations 1 to 3 are {FROM_THE_LOG}" in capsys.readouterr().err
+        with p2psgd.attach(np.zeros(6, np.float32), mode="closure", control=daemon.state) as link:
+            assert f"evaluations 1 to 3 are {FROM_THE_LOG}" in counted(link, 2.0, 5)
+        assert FROM_THE_LOG not in capsys.readouterr().err
+    finally:
+        daemon.close()
 
 
 def test_a_function_for_scipy_evaluates_at_its_point() -> None:
