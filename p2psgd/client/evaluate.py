@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,6 +135,7 @@ class Evaluations:
         """Return loss and gradient, float64 (P,), of all data at this point, the same on all members.
         SystemExit once `stopping`.
         """
+        self._end_reading()  # of an evaluation that has not come to its end
         flat = self._flatten(point)
         cut = Portioned(data, portions)
         job = Job(function, flat, cut, digest_point(flat, self._data_digest.of(data)))
@@ -143,7 +144,6 @@ class Evaluations:
             0  # of no sum: a call before this one may have ended between an answer and the next request
         )
         request = self._ask(job)
-        self._read_ahead = None
         replays = self._replayed == self.number
         while True:
             answer = self._exchange(request)
@@ -153,6 +153,7 @@ class Evaluations:
             if answer.done:
                 self.number += 1
                 self._replayed += replays
+                self._end_reading()  # the script may read its data next
                 limits = np.frombuffer(answer.limits, "<i2").astype(np.int16)
                 return read_sums(self._totals, limits, self._borders, cut.portions)
             self._keeping.give_if_asked()
@@ -293,10 +294,15 @@ class Evaluations:
         return value, flat
 
     def _read(self, cut: Portioned, portion: int) -> Any:
-        ahead, self._read_ahead = self._read_ahead, None
-        if ahead is not None and ahead[0] == portion:
-            return ahead[1].result()
-        return cut.read(portion)
+        ahead = self._read_ahead
+        self._end_reading()
+        return ahead[1].result() if ahead is not None and ahead[0] == portion else cut.read(portion)
+
+    def _end_reading(self) -> None:
+        """Wait for what is read ahead, wanted or not: a sequence need not bear two reads at once."""
+        if self._read_ahead is not None:
+            wait([self._read_ahead[1]])
+            self._read_ahead = None
 
     def _begin_reading(self, cut: Portioned, portion: int) -> None:
         if self._reader is None:

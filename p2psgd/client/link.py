@@ -279,7 +279,8 @@ class Link:
                 same numbers for the same samples.
             point: The weights at which to evaluate, float32 or float64, P numbers in any shape.
             data: An array or another sequence that slices, whose first axis is that of the samples; a tuple
-                of these; or the number of samples: then the function gets a `range` of them.
+                of these; or the number of samples: then the function gets a `range` of them. A sequence that
+                is no array is sliced by another thread while the function runs, by one thread at a time.
             portions: The number of portions, 1 to 4,096, the same on all members: several for each member,
                 each a second of work or so. Default: 64, or one for each sample if there are fewer.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -182,6 +184,65 @@ def test_evaluate_is_for_mode_closure() -> None:
         pytest.raises(TrainerError, match="mode='closure'"),
     ):
         link.evaluate(loss_and_gradient, X, ROWS)
+
+
+class OneAtATime:
+    """Samples of which no two portions may be read at once, as of a file that is sought and then read."""
+
+    def __init__(self) -> None:
+        self.reading = False
+        self.overlaps = 0
+        self.threads: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, part: slice) -> NDArray[np.float64]:
+        self.overlaps += self.reading
+        self.reading = True
+        self.threads.add(threading.get_ident())
+        time.sleep(0.01)
+        self.reading = False
+        return ROWS[part]
+
+
+def test_no_two_portions_are_read_at_once(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The portion that is read ahead is never the one that is wanted next, as if another node had it."""
+    evaluations, data = link._evaluations, OneAtATime()
+    assert evaluations is not None
+    exchange = evaluations._exchange
+
+    def with_another_portion_ahead(request: Any) -> Any:
+        answer = exchange(request)
+        wrong = (answer.compute + 5) % 9 if answer.compute >= 0 else -1
+        return answer.model_copy(update={"prefetch": wrong})
+
+    def breaks_off(x: NDArray[Any], rows: NDArray[Any]) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluations, "_exchange", with_another_portion_ahead)
+    value, _ = loss_and_gradient(X, ROWS)
+    for _ in range(2):
+        found, _ = link.evaluate(loss_and_gradient, X, data, portions=9)
+        assert found == pytest.approx(value, rel=1e-12)
+        assert not data.reading
+        with pytest.raises(KeyboardInterrupt):
+            link.evaluate(breaks_off, X, data, portions=9)
+    assert not data.overlaps
+    assert len(data.threads) == 2
+
+
+def test_what_is_read_ahead_is_read_once(link: Link) -> None:
+    read: list[int] = []
+
+    class Noting(OneAtATime):
+        def __getitem__(self, part: slice) -> NDArray[np.float64]:
+            read.append(part.start)
+            return ROWS[part]
+
+    link.evaluate(loss_and_gradient, X, Noting(), portions=9)
+    link.evaluate(loss_and_gradient, X, Noting(), portions=9)
+    assert len(read) == 18
 
 
 FROM_THE_LOG = "from the log of the run, and not computed anew"
