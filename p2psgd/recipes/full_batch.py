@@ -154,7 +154,14 @@ class FullBatchTraining:
     def _begin(self, start: Vector) -> Lbfgs:
         """Return the minimization at its start, or where the nodes of the run go on from."""
         history = self._settings.history
-        state = SharedState(self._link, read_kept(self._link.restored, start.size), start).fetch()
+        shared = SharedState(self._link, read_kept(self._link.restored, start.size), start)
+        state = shared.fetch()
+        begins = 0 if state is None else state["iterations"]
+        if shared.own.iterations > begins:
+            self._say(
+                f"this node holds iteration {shared.own.iterations}, and the run began at {begins} without"
+                " it: what lies between is made again, unless the run has come that far"
+            )
         if state is None:
             return Lbfgs(self._objective, start, history=history)
         self._say(f"goes on after iteration {state['iterations']}")

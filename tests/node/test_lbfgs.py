@@ -132,6 +132,7 @@ def test_all_nodes_were_stopped_and_go_on(tmp_path: Path, alone: bytes, hidden: 
             went_on = re.search("goes on after iteration ([0-9]+)", daemon.words())
             assert went_on is not None
             assert 10 <= int(went_on[1]) < 60
+            assert "not deterministic" not in daemon.words()
 
 
 def test_its_figures_are_in_the_status(tmp_path: Path, hidden: list[int]) -> None:

@@ -13,11 +13,12 @@ import pytest
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.client.link import Link
 from p2psgd.recipes.datasets import load_data_of
-from p2psgd.recipes.full_batch import RecipeLoss, minimize
+from p2psgd.recipes.full_batch import FullBatchTraining, RecipeLoss, minimize
 from p2psgd.recipes.gradients import net_shape
-from p2psgd.recipes.lbfgs import Vector
+from p2psgd.recipes.lbfgs import Lbfgs, Vector
 from p2psgd.recipes.model import flat, initial_weights
 from p2psgd.recipes.recipe import Recipe, parse_recipe
+from p2psgd.recipes.shared_state import Offer, SharedState
 
 
 def recipe(data: str, hidden: list[int] | None = None, **settings: Any) -> Recipe:
@@ -79,6 +80,32 @@ def test_the_loss_is_a_mean_over_the_samples_and_half_of_l2(tmp_path: Path) -> N
 def test_other_data_of_as_many_samples_have_another_digest(tmp_path: Path) -> None:
     one, again, other = (objective(recipe(few_samples(tmp_path, seed)))[0]._data.digest for seed in (1, 1, 2))
     assert one == again != other
+
+
+@pytest.mark.parametrize(("own", "begins"), [(7, 3), (7, 0), (3, 3), (0, 3)])
+def test_a_node_with_a_newer_state_than_the_run_began_at_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: int, begins: int
+) -> None:
+    of = recipe(few_samples(tmp_path))
+    _, start = objective(of)
+    state = {**Lbfgs(lambda x: (float(x @ x), 2 * x), start).state, "iterations": begins}
+
+    class Began(SharedState):
+        def __init__(self, *_: Any) -> None:
+            self.own = Offer(own, 1)
+
+        def fetch(self) -> dict[str, Any] | None:
+            return state if begins else None
+
+    monkeypatch.setattr("p2psgd.recipes.full_batch.SharedState", Began)
+    monkeypatch.setattr(SumOfParts, "restored", None, raising=False)
+    said: list[str] = []
+    training = FullBatchTraining(
+        of, load_data_of(of), SumOfParts(), interrupted=lambda: False, say=said.append
+    )
+    assert training._begin(start).iterations == begins
+    words = f"this node holds iteration {own}, and the run began at {begins} without it"
+    assert any(line.startswith(words) for line in said) is (own > begins)
 
 
 @pytest.fixture

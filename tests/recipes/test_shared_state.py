@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 import p2psgd
+from p2psgd.client.link import Link
+from p2psgd.recipes import shared_state
 from p2psgd.recipes.lbfgs import Lbfgs, Vector
 from p2psgd.recipes.shared_state import SharedState, halves, join_halves, pack_rows, unpack_rows
 
@@ -60,3 +65,125 @@ def test_evaluations_hand_a_state_out_and_report_no_loss(monkeypatch: pytest.Mon
 def test_without_a_state_they_hand_none_out() -> None:
     with p2psgd.attach(np.zeros(7, np.float32), mode="closure", alone=True) as link:
         assert SharedState(link, None, np.zeros(7)).fetch() is None
+
+
+# ----------------------------------------------------------------------------
+# Several nodes, whose evaluations take no time: the first answer counts for all.
+
+SIZE = 7
+COMPLETE_S = 0.04  # an answer that comes as long after the first one is compared with it, and not later
+
+
+class Room:
+    """What evaluations have given, and how many answers differed from one that came at the same time."""
+
+    def __init__(self) -> None:
+        self.results: list[tuple[bytes, Any]] = []
+        self.alarms = 0
+        self._at: list[float] = []
+        self._lock = threading.Lock()
+
+    def answer(self, number: int, numbers: Any) -> None:
+        bits = np.append(numbers[1], numbers[0]).tobytes()
+        with self._lock:
+            if len(self.results) == number:
+                self.results.append((bits, numbers))
+                self._at.append(time.monotonic())
+            elif time.monotonic() - self._at[number] < COMPLETE_S:
+                self.alarms += bits != self.results[number][0]
+
+
+class Dead(Exception):
+    """The node is no more."""
+
+
+class Member(Link):
+    """The link of one node of a room, which comes `late_s` late and dies before its evaluation `dies_at`."""
+
+    stopping = False
+
+    def __init__(self, room: Room, place: int, *, late_s: float = 0.0, dies_at: int = 10**6) -> None:
+        self._room, self._place, self._late_s, self._dies_at = room, place, late_s, dies_at
+        self.evaluations = 0
+
+    def view_rank(self) -> tuple[int, int]:
+        return self._place, 4
+
+    def _evaluate(self, function: Any, point: Any, data: Any, *, portions: int | None = None) -> Any:
+        if self.evaluations == 0:
+            time.sleep(self._late_s)
+        if self.evaluations == self._dies_at:
+            raise Dead
+        if len(self._room.results) == self.evaluations:
+            self._room.answer(self.evaluations, function(point, range(1)))
+        self.evaluations += 1
+        return self._room.results[self.evaluations - 1][1]
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_state, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(shared_state, "POLL_S", 0.01)
+
+
+def fetched(room: Room, kept: list[dict[str, Any] | None], **members: Any) -> list[Any]:
+    """What nodes with these states go on from; one that dies, its end."""
+
+    def fetch(place: int) -> Any:
+        options = {name: of[place] for name, of in members.items() if place in of}
+        try:
+            return SharedState(Member(room, place, **options), kept[place], np.zeros(SIZE)).fetch()
+        except Dead as error:
+            return error
+
+    with ThreadPoolExecutor(len(kept)) as pool:
+        return list(pool.map(fetch, range(len(kept))))
+
+
+STATES = [state_after(iterations, SIZE) for iterations in range(8)]
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize(
+    "iterations", [[1, 4, 6, 2], [6, 1, 4, 2], [0, 0, 3, 6], [6, 6, 6, 6], [1, 2, 4, 6], [0, 0, 0, 6]]
+)
+def test_the_newest_state_is_what_all_go_on_from(iterations: list[int]) -> None:
+    room = Room()
+    found = fetched(room, [STATES[each] if each else None for each in iterations])
+    assert all(is_same(each, STATES[6]) for each in found)
+    assert not room.alarms
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_node_that_comes_a_little_later_is_waited_for() -> None:
+    found = fetched(Room(), [STATES[4], None, STATES[6]], late_s={2: 0.5})
+    assert all(is_same(each, STATES[6]) for each in found)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_node_that_comes_too_late_takes_what_the_others_have() -> None:
+    room = Room()
+    before = fetched(room, [STATES[4], STATES[2]])
+    after = fetched(room, [STATES[6]])
+    assert all(is_same(each, STATES[4]) for each in (*before, *after))
+
+
+@pytest.mark.usefixtures("quickly")
+@pytest.mark.parametrize("dies_at", [2, 3, 8])
+def test_the_death_of_the_only_holder_sends_the_others_back_to_their_offers(dies_at: int) -> None:
+    room = Room()
+    found = fetched(room, [STATES[1], STATES[4], STATES[6]], dies_at={2: dies_at})
+    assert isinstance(found[2], Dead)
+    assert all(is_same(each, STATES[4]) for each in found[:2])
+    late = fetched(room, [STATES[6], None])
+    assert all(is_same(each, STATES[4]) for each in late)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_node_that_is_to_end_gives_no_answer() -> None:
+    room = Room()
+    member = Member(room, 0)
+    member.stopping = True
+    with pytest.raises(SystemExit):
+        SharedState(member, None, np.zeros(SIZE)).fetch()
+    assert not room.results
