@@ -280,13 +280,14 @@ class Link:
             point: The weights at which to evaluate, float32 or float64, P numbers in any shape.
             data: An array or another sequence that slices, whose first axis is that of the samples; a tuple
                 of these; or the number of samples: then the function gets a `range` of them. A sequence that
-                is no array is sliced by another thread while the function runs, by one thread at a time.
+                is not an array is sliced by another thread while the function runs, by one at a time.
             portions: The number of portions, 1 to 4,096, the same on all members: several for each member,
                 each a second of work or so. Default: 64, or one for each sample if there are fewer.
 
         Returns:
             The loss and the gradient, float64 (P,): the sums over all samples. A portion's numbers
-            are rounded to 36 bits or more below the largest of their tensor.
+            are rounded to 36 bits or more below the largest of their scale, which is that of a tensor, over
+            all portions; beyond 64 portions to one less for each doubling: to 30 with 4,096.
 
         Raises:
             TrainerError: the run is in another mode; another point or other data than the other members', by
