@@ -4,6 +4,9 @@ On four nodes of this machine: `p2psgd local -n 4 --trainer "python examples/sci
 """
 
 import hashlib
+import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # SciPy's inner products depend on it: as many on all nodes
 
 import numpy as np
 from scipy.optimize import minimize

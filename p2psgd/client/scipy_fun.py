@@ -40,7 +40,8 @@ def scipy_fun(
 ) -> ScipyFun:
     """Attach, and return the function that `scipy.optimize.minimize` calls with `jac=True`.
 
-    All nodes run the same script, with the same version of SciPy, and all come to the same `x`, to the bit.
+    All nodes run the same script, with the same version of SciPy and as many threads (in the environment,
+    OPENBLAS_NUM_THREADS=1), on processors of one kind, and all come to the same `x`, to the bit.
 
     Args:
         function: Called with `x`, flat and read-only, and the data of one portion. Returns the sum of the

@@ -102,8 +102,9 @@ def closure(
 ) -> ModelClosure:
     """Attach a model, and return the closure that `torch.optim.LBFGS` calls.
 
-    All nodes run the same script and end with the same parameters, to the bit. They must begin with the same
-    ones: call `torch.manual_seed` before the model is made.
+    All nodes run the same script and end with the same parameters, to the bit, if they compute alike: on
+    processors of one kind, with as many threads, by `torch.set_num_threads(1)`. They must begin with the same
+    parameters: call `torch.manual_seed` before the model is made.
 
     Args:
         model: The model, a `torch.nn.Module`. Parameters that require a gradient are trained; all of them are
