@@ -24,6 +24,8 @@ from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
+WENT_ON = re.compile("goes on after iteration ([0-9]+)")
+
 RECIPE = """
 name = "few"
 data = "digits"
@@ -129,10 +131,30 @@ def test_all_nodes_were_stopped_and_go_on(tmp_path: Path, alone: bytes, hidden: 
         nodes.daemons[:] = [nodes.start(number) for number in range(2)]
         assert [nodes.bits(number) for number in range(2)] == [alone] * 2
         for daemon in nodes.daemons:
-            went_on = re.search("goes on after iteration ([0-9]+)", daemon.words())
+            went_on = WENT_ON.search(daemon.words())
             assert went_on is not None
             assert 10 <= int(went_on[1]) < 60
             assert "not deterministic" not in daemon.words()
+
+
+def test_all_go_on_from_the_newest_state(tmp_path: Path, alone: bytes, hidden: list[int]) -> None:
+    with running(tmp_path / "run", 3, hidden) as nodes:
+        until(lambda: nodes.iteration(0) >= 12, "they are under way")
+        nodes.daemons[0].process.send_signal(signal.SIGTERM)
+        assert nodes.daemons[0].process.wait(DEADLINE_S) == 0
+        before = nodes.iteration(1)
+        until(lambda: nodes.iteration(1) >= before + 12, "the others go on")
+        for daemon in nodes.daemons[1:]:
+            daemon.process.send_signal(signal.SIGTERM)
+        assert [daemon.process.wait(DEADLINE_S) for daemon in nodes.daemons] == [0, 0, 0]
+        nodes.daemons[:] = [nodes.start(number) for number in range(3)]
+        assert [nodes.bits(number) for number in range(3)] == [alone] * 3
+        words = [daemon.words() for daemon in nodes.daemons]
+        began = {int(each[1]) for each in map(WENT_ON.search, words) if each is not None}
+        assert len(began) == 1
+        too_late = any("without it: what lies between is made again" in each for each in words[1:])
+        assert too_late or began.pop() >= before + 12
+        assert not any("not deterministic" in each for each in words)
 
 
 def test_its_figures_are_in_the_status(tmp_path: Path, hidden: list[int]) -> None:
