@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from p2psgd.base.errors import TrainerError
-from p2psgd.client.first_weights import BEGUN, FIRST_MAX, START, common_start, digits
+from p2psgd.client.first_weights import FIRST_MAX, START, common_start, digits
 from p2psgd.ipc.layout import send_indices_max
+from p2psgd.ipc.run_proposal import BEGUN
 from p2psgd.wire import codec
 
 WEIGHTS = 300_000
