@@ -2,9 +2,9 @@
 
 Nodes that were stopped have come to different iterations, and one may have lost its disk. So the first
 evaluations of a run are offers: each hands out how far a node is. One that is further than the last offer
-answers at once, the others only after a while, with what was offered before; when that is all that comes, the
-offers are over, and the next evaluations hand the state out. If its last holder dies meanwhile, an answer of
-a node that does not hold it says so, and all return to the offers.
+answers in its turn, the others only after a while, with what was offered before; when that is all that comes,
+the offers are over, and the next evaluations hand the state out. If its last holder dies meanwhile, an answer
+of a node that does not hold it says so, and all return to the offers.
 
 Each of these is an evaluation of one portion, whose first answer counts, and all nodes get the same one: so
 they take the same way here, those too that come late and replay it. What is offered are iterations and not
@@ -28,7 +28,7 @@ from p2psgd.recipes.lbfgs import Vector
 
 PATIENCE_S: Final = 2.0  # for which a node without a newer state leaves the answer to others,
 PATIENCE_WEIGHTS: Final = 2**24  # and as long again for this many weights: they take time to answer
-TURN_S: Final = 0.25  # between two nodes that could both answer, so that the first one is taken before
+TURN_S: Final = 0.25  # from the answer of one node to that of the next, in which the first one is taken
 POLL_S: Final = 0.1
 ABSENT: Final = 1.0  # the loss of an answer without a state
 NUMBERS: Final = ("iterations", "evaluations", "loss", "step", "decrease")
@@ -148,11 +148,15 @@ class SharedState:
         return 0.0, halves(self._rows[row])[half]
 
     def _turn_s(self) -> float:
-        """Return for how long this node leaves the answer to those before it, whose answer would be another:
-        two at once would look as if the function were not deterministic.
+        """Return for how long this node leaves the answer to others whose answer would be another: two at
+        once would look as if the function were not deterministic.
+
+        Turns go by the clock of the day, since nodes begin an evaluation at different times. Where clocks
+        differ by more than a turn, two answers may still come at once, by chance.
         """
         place, size = self._link.view_rank()
-        return place * min(TURN_S, PATIENCE_S / 2 / size)
+        turn_s = min(TURN_S, PATIENCE_S / 2 / size)
+        return (place * turn_s - time.time()) % (size * turn_s)
 
     def _wait(self, seconds: float) -> None:
         """Wait once in an evaluation, whose function is called again at other limits."""
