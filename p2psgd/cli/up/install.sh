@@ -21,7 +21,7 @@ put() {  # MODE FILE PLACE: whether it had to be changed
 wheel=$(ls p2psgd-*.whl)
 if [ "$(cat /opt/p2psgd/installed.sha256 2>/dev/null)" != "$(sha256sum "$wheel")" ]; then
   # One without pip was cut short, or python3-venv was missing.
-  [ -x /opt/p2psgd/bin/pip ] || python3 -m venv --clear /opt/p2psgd >/dev/null ||
+  [ -x /opt/p2psgd/bin/pip ] || python3 -m venv /opt/p2psgd --clear >/dev/null ||
     fail "python3 -m venv fails: apt-get install python3-venv"
   pip() { /opt/p2psgd/bin/pip --disable-pip-version-check --quiet install ${links:-} "$@"; }
   [ ! -d wheels ] || links="--no-index --find-links wheels"
