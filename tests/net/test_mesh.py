@@ -389,12 +389,13 @@ def test_what_a_dialled_peer_of_another_version_answers_is_judged(
 def test_strangers_that_say_nothing_are_capped_and_timed_out(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(admission, "HANDSHAKE_TIMEOUT_S", 3.0)  # all come before the first has had its time
 
     async def scenario() -> None:
         party = Party(1)
         await party.start()
-        streams = [await asyncio.open_connection(party.address.host, party.address.port) for _ in range(40)]
+        where = party.address.host, party.address.port
+        streams = await asyncio.gather(*(asyncio.open_connection(*where) for _ in range(40)))
         ends = await asyncio.gather(*(reader.read() for reader, _ in streams), return_exceptions=True)
         assert len(ends) == 40
         assert party.mesh.dropped["too many greetings"] == 40 - admission.HANDSHAKES_MAX
