@@ -178,7 +178,7 @@ def node(
         return
     check_finding(source, zeroconf=zeroconf)
     if part is None:
-        _check_state(options.state, parts)
+        check_state(options.state, parts)
     begin_log(log_format)  # until here a refusal is for the person who has typed the command, and text
     if parts is not None:
         from p2psgd.node.parts import run_parts
@@ -187,7 +187,7 @@ def node(
     raise typer.Exit(run_node(options))
 
 
-def _check_state(state: Path, parts: int | None) -> None:
+def check_state(state: Path, parts: int | None) -> None:
     """Raise UsageError if a run in that directory was in another number of parts: its checkpoints would seem
     to be gone.
     """

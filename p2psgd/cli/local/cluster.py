@@ -21,6 +21,7 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import printable
 from p2psgd.cli.local.output import LOG_NAME, last_report
 from p2psgd.cli.local.plan import Plan
+from p2psgd.cli.node import check_state
 from p2psgd.ipc.part import part_directory
 from p2psgd.node.parts import read_parts
 from p2psgd.observe.parts import GroupTrainer
@@ -254,6 +255,8 @@ class Cluster:
         self._claim_state()
         parts = self._plan.parts
         ports = free_ports(self._plan.nodes) if parts is None else free_blocks(self._plan.nodes, parts)
+        for index in range(self._plan.nodes):  # before anything is made there
+            check_state(self._plan.directory(index), parts)
         hosts = self._plan.state / "hosts.txt"
         hosts.write_text("".join(f"{LOOPBACK}:{port}\n" for port in ports))
         for index, (name, port) in enumerate(zip(self._plan.names, ports, strict=True)):

@@ -44,6 +44,7 @@ from p2psgd.ipc.part import part_directories
 from p2psgd.ipc.script_state import end_of, trained_weights
 from p2psgd.observe.status import Compression, NodeState, NodeStatus, RunStatus, read_status
 from p2psgd.recipes.gradients import evaluate
+from p2psgd.wire.mode import parse_mode
 
 # ----------------------------------------------------------------------------
 # How fast a node trained, seen from outside: steps or samples in its statuses over the time between.
@@ -314,6 +315,8 @@ STOPPING = "stopping (Ctrl+C again kills)"
 CONVERGING = "waiting until all have every update"
 COMPARING = "comparing the replicas byte by byte"
 COMPARED_AGAIN_MAX = 3  # times, if nodes go on while their replicas are read
+SETTLED_S = 2.5  # without an update, and owners have published all that they had: they do so twice a second
+SETTLING_S = 60.0
 ENDING = "waiting until the scripts have ended"
 
 
@@ -375,8 +378,9 @@ class LocalRun:
                 return self._stop_untrained()
             self._cut_short = self._interruption.requested
             troubles = self._converge()
-            wall_s, converged = time.monotonic() - began, not troubles
-            proofs = self._prove()
+            wall_s = time.monotonic() - began
+            troubles = troubles or self._settle()
+            converged, proofs = not troubles, self._prove()
             for _ in range(COMPARED_AGAIN_MAX):
                 differ = any(proof.findings for proof in proofs)
                 if not (converged and differ and self._has_moved()):
@@ -473,6 +477,23 @@ class LocalRun:
                 missing = [words for part in each for words in who_lacks_what(self._watch.frontiers(part))]
                 words = "; ".join(missing or ["not every daemon answers"])
                 return [f"no progress for {self._convergence_limit_s:.0f} s: {words}"]
+        return []
+
+    def _settle(self) -> list[str]:
+        """Wait until owners publish nothing any more, for SETTLING_S at most; return what is missing if nodes
+        do not become equal. What is compared, what is written, and the last checkpoints are then the same.
+        """
+        runs = [run for part in self._parts if (run := self._watch.run(part)) is not None]
+        modes = [parse_mode(run.mode) for run in runs]
+        deadline = time.monotonic() + SETTLING_S
+        while any(mode.owners and not mode.rounds for mode in modes) and time.monotonic() < deadline:
+            quiet = time.monotonic() + SETTLED_S
+            while time.monotonic() < quiet:
+                self._watch.turn(CONVERGING)
+            if not self._has_moved():
+                break
+            if troubles := self._converge():
+                return troubles
         return []
 
     def _has_moved(self) -> bool:

@@ -50,7 +50,7 @@ def describe_difference(one: str, theirs: Task, other: str, ours: Task) -> str:
     """Return the sentence about two nodes that ask for an evaluation with different digests, or portions."""
     return (
         f"{one} asks for evaluation {theirs.evaluation} with digest {theirs.digest:016x} in {theirs.portions}"
-        f" portions, {other} with {ours.digest:016x} in {ours.portions}: the point, the number of samples or"
+        f" portions, {other} with {ours.digest:016x} in {ours.portions}: the point, the data or the number"
         " of portions differs, so their scripts, libraries or data do"
     )
 

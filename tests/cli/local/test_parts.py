@@ -349,6 +349,18 @@ def test_a_script_that_has_left_its_link_has_time_to_evaluate_and_save_after_ctr
     assert asyncio.run(stop()) == calls
 
 
+def test_a_local_run_in_another_number_of_parts_leaves_the_state_as_it_is(tmp_path: Path) -> None:
+    run = Run(tmp_path, "-n", "1", "--parts", "2", "--trainer", command(30))
+    try:
+        assert run.ends() == ExitCode.OK, run.output
+    finally:
+        run.close()
+    refused = ask("local", "-n", "1", "--parts", "3", "--state", str(run.state), "--trainer", command(30))
+    assert refused.returncode == ExitCode.USAGE
+    assert "a node of 2 parts: give --parts 2 to go on with it" in refused.stderr
+    assert not (run.state / "node-0" / "part-2").exists()
+
+
 def test_parts_are_for_a_script_of_the_users_own() -> None:
     told = ask("local", "--parts", "2")
     assert told.returncode == ExitCode.USAGE
