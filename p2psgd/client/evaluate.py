@@ -193,9 +193,9 @@ class Evaluations:
         if self._replayed:
             which = "evaluation 1 is" if self._replayed == 1 else f"evaluations 1 to {self._replayed} are"
             say(
-                f"{which} from the log of the run, and not computed anew, since other nodes were first or this"
-                " script was started again; if it or what it reads has changed since, stop all nodes and start"
-                " them again"
+                f"{which} from the log of the run, and not computed anew, since other nodes were first or"
+                " this script was started again; if it or what it reads has changed since, stop all nodes and"
+                " start them again"
             )
 
     def _flatten(self, point: Any) -> NDArray[Any]:
