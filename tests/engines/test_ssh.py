@@ -143,7 +143,9 @@ def test_up_brings_up_all_machines_but_the_one_that_is_away_and_again_changes_no
         machines.run(NAMES[0], "touch /etc/p2psgd/up.pending && rm /etc/p2psgd/up.sha256")
         code, rows = desk.up()
         assert code == 0
-        assert [rows[host]["changed"] for host in (*here, away)] == ["restarted", *["nothing"] * 4]
+        first, *others = (rows[host]["changed"] for host in (*here, away))
+        assert first.startswith("restarted")  # and its trainer is, too, if it had come to its end
+        assert others == ["nothing"] * 4
         assert machines.run(NAMES[0], "ls /etc/p2psgd")[1].count("up.pending") == 0
 
         code, rows = desk.down()
