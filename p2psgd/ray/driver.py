@@ -41,6 +41,7 @@ from p2psgd.observe.status import NodeState, NodeStatus, read_status
 from p2psgd.ray.node import Job, Look, NodeActor, Order, Sum, are_equal
 from p2psgd.storage.files import replacing
 from p2psgd.wire.messages import MEMBERS_MAX
+from p2psgd.wire.mode import parse_mode
 
 SCRIPT_BYTES_MAX: Final = 16 * 1024 * 1024
 TURN_S: Final = 0.5  # between two looks at the actors
@@ -466,7 +467,9 @@ class _Driver:
         """Wait until the nodes have applied the same updates; return what is missing if they do not."""
         since = time.monotonic()
         limit_s = max(CONVERGENCE_LIMIT_S, 12 * self._job.failure_timeout_s)
-        convergence = Convergence(limit_s, since)
+        modes = [parse_mode(node.status.run.mode) for node in self._nodes.values() if node.status.run]
+        settled_s = max((mode.settled_s for mode in modes), default=0.0)
+        convergence = Convergence(limit_s, since, settled_s=settled_s)
         while not convergence.reached:
             self._turn(CONVERGING)
             there = [node for node in self._nodes.values() if node.has_trained]

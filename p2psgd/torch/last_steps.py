@@ -16,9 +16,6 @@ SILENCE_UNLINKED_S: Final = 5.0
 GAPS_OF_SILENCE: Final = 2
 TURN_S: Final = 0.5  # from one look at that to the next
 SAID_AFTER_S: Final = 1.0  # a shorter wait is no news
-# An owner publishes what is left half a second, and a tick, after the last time. On a machine with seven
-# processes for each processor 1.2 s were too short.
-SETTLED_S: Final = 2.5
 SETTLING_S: Final = 10.0
 
 
@@ -70,7 +67,7 @@ def wait_for_last_steps(
 def settle(link: Link, follow: Callable[[], object]) -> None:
     """Call `follow` until nothing has come for a moment, SETTLING_S at most."""
     end = time.monotonic() + SETTLING_S
-    while link.wait(SETTLED_S) and not link.stopping and time.monotonic() < end:
+    while link.wait(link.mode.settled_s) and not link.stopping and time.monotonic() < end:
         follow()
 
 

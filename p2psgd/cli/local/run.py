@@ -315,8 +315,6 @@ STOPPING = "stopping (Ctrl+C again kills)"
 CONVERGING = "waiting until all have every update"
 COMPARING = "comparing the replicas byte by byte"
 COMPARED_AGAIN_MAX = 3  # times, if nodes go on while their replicas are read
-SETTLED_S = 2.5  # without an update, and owners have published all that they had: they do so twice a second
-SETTLING_S = 60.0
 ENDING = "waiting until the scripts have ended"
 
 
@@ -378,8 +376,8 @@ class LocalRun:
                 return self._stop_untrained()
             self._cut_short = self._interruption.requested
             troubles = self._converge()
-            wall_s = time.monotonic() - began
-            troubles = troubles or self._settle()
+            equal_at = (each.equal_at for each in self._convergences.values())
+            wall_s = (time.monotonic() if troubles else max(equal_at)) - began
             converged, proofs = not troubles, self._prove()
             for _ in range(COMPARED_AGAIN_MAX):
                 differ = any(proof.findings for proof in proofs)
@@ -465,7 +463,11 @@ class LocalRun:
     def _converge(self) -> list[str]:
         """Wait until the live nodes have applied the same updates; return what is missing if they do not."""
         since = time.monotonic()
-        each = {part: Convergence(self._convergence_limit_s, since) for part in self._parts}
+        each = {}
+        for part in self._parts:
+            run = self._watch.run(part)
+            settled_s = 0.0 if run is None else parse_mode(run.mode).settled_s
+            each[part] = Convergence(self._convergence_limit_s, since, settled_s=settled_s)
         self._convergences = each
         while self._watch.live and not all(convergence.reached for convergence in each.values()):
             self._watch.turn(CONVERGING)
@@ -477,23 +479,6 @@ class LocalRun:
                 missing = [words for part in each for words in who_lacks_what(self._watch.frontiers(part))]
                 words = "; ".join(missing or ["not every daemon answers"])
                 return [f"no progress for {self._convergence_limit_s:.0f} s: {words}"]
-        return []
-
-    def _settle(self) -> list[str]:
-        """Wait until owners publish nothing any more, for SETTLING_S at most; return what is missing if nodes
-        do not become equal. What is compared, what is written, and the last checkpoints are then the same.
-        """
-        runs = [run for part in self._parts if (run := self._watch.run(part)) is not None]
-        modes = [parse_mode(run.mode) for run in runs]
-        deadline = time.monotonic() + SETTLING_S
-        while any(mode.owners and not mode.rounds for mode in modes) and time.monotonic() < deadline:
-            quiet = time.monotonic() + SETTLED_S
-            while time.monotonic() < quiet:
-                self._watch.turn(CONVERGING)
-            if not self._has_moved():
-                break
-            if troubles := self._converge():
-                return troubles
         return []
 
     def _has_moved(self) -> bool:

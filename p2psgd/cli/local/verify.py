@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,12 +229,20 @@ def who_lacks_what(frontiers: Mapping[str, Frontier]) -> list[str]:
     ]
 
 
-class Convergence:
-    """Follows the frontiers of the live nodes until they are equal or stand still for `limit_s`."""
+SETTLING_S: Final = 60.0
 
-    def __init__(self, limit_s: float, now: float) -> None:
+
+class Convergence:
+    """Follows the frontiers of the live nodes until they are equal, and have been for `settled_s`, or stand
+    still for `limit_s`.
+    """
+
+    def __init__(self, limit_s: float, now: float, *, settled_s: float = 0.0) -> None:
         self._limit_s = limit_s
-        self._moved = now
+        self._settled_s = settled_s
+        self._moved = self._looked = now
+        self._first_equal: float | None = None  # when they were, for the first time
+        self.equal_at = now  # and after they had moved for the last time
         self._last: dict[str, Mapping[Origin, int]] = {}
         self._equal_looks = 0
 
@@ -242,13 +251,23 @@ class Convergence:
         current = {node: frontier.applied for node, frontier in frontiers.items()}
         if current != self._last:
             self._last, self._moved, self._equal_looks = current, now, 0
+        self._looked = now
         if not who_lacks_what(frontiers):
             self._equal_looks += 1
+            if self._equal_looks <= 2:
+                self.equal_at = now
+            if self._first_equal is None:
+                self._first_equal = now
 
     @property
     def reached(self) -> bool:
-        """Return whether two looks in a row found the same frontier everywhere."""
-        return self._equal_looks >= 2
+        """Return whether two looks in a row found the same frontier everywhere, and nothing has moved since
+        for `settled_s`; of who goes on for SETTLING_S that is not wanted.
+        """
+        if self._equal_looks < 2 or self._first_equal is None:
+            return False
+        settled = self._looked - self._moved >= self._settled_s
+        return settled or self._looked - self._first_equal >= SETTLING_S
 
     def stalled(self, now: float) -> bool:
         """Return whether nothing has moved for the limit."""

@@ -45,6 +45,21 @@ def test_equal_frontiers_count_only_when_they_stay() -> None:
     assert convergence.reached
 
 
+def test_where_updates_follow_by_themselves_equal_frontiers_must_stay_for_longer_but_not_for_ever() -> None:
+    convergence = Convergence(60, now=0, settled_s=2.5)
+    for now in (1, 2, 3):
+        convergence.look({"node-0": frontier(a=1), "node-1": frontier(a=1)}, now)
+    assert not convergence.reached
+    for now in (4, 5, 6, 7):
+        convergence.look({"node-0": frontier(a=2), "node-1": frontier(a=2)}, now)
+    assert (convergence.reached, convergence.equal_at) == (True, 5)
+    seen = []
+    for now in range(8, 70):  # an owner that publishes again and again
+        convergence.look({"node-0": frontier(a=now // 2), "node-1": frontier(a=now // 2)}, now)
+        seen.append(convergence.reached)
+    assert seen.index(True) + 8 == 1 + 60
+
+
 def test_equal_but_not_yet_everywhere_is_not_reached() -> None:
     convergence = Convergence(60, now=0)
     for now in range(5):

@@ -17,8 +17,6 @@ from rich.console import Console
 from p2psgd.base.errors import ExitCode
 from p2psgd.cli.local import Request, make_plan, run_local
 from p2psgd.recipes.recipe import RECIPES
-from p2psgd.storage.checkpoint_store import CheckpointStore
-from p2psgd.storage.files import FOLDER
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
 from tests.daemons import PACED, trainer
@@ -151,7 +149,7 @@ def test_the_daemons_do_not_outlive_a_harness_that_is_killed(start: Start, all_a
     wait_until(lambda: not run.processes(), "daemons and trainers to end")
 
 
-def test_what_is_written_and_kept_is_what_was_compared_though_owners_publish_after_the_training(
+def test_what_is_written_is_what_was_compared_though_owners_publish_after_the_training(
     start: Start, tmp_path: Path
 ) -> None:
     weights = tmp_path / "weights.npz"
@@ -160,8 +158,6 @@ def test_what_is_written_and_kept_is_what_was_compared_though_owners_publish_aft
     assert run.ends() == ExitCode.OK, run.output
     digest = run.report()["digest"]
     assert f"with digest {digest} written" in run.output
-    kept = [CheckpointStore(run.state / f"node-{node}" / FOLDER).latest()[0] for node in range(2)]
-    assert [None if each is None else f"{each.digest:016x}" for each in kept] == [digest] * 2
 
 
 def test_a_silent_daemon_does_not_hold_up_the_others(start: Start) -> None:
