@@ -53,7 +53,7 @@ def test_where_updates_follow_by_themselves_equal_frontiers_must_stay_for_longer
     for now in (4, 5, 6, 7):
         convergence.look({"node-0": frontier(a=2), "node-1": frontier(a=2)}, now)
     assert (convergence.reached, convergence.equal_at) == (True, 5)
-    seen = []
+    seen: list[bool] = []
     for now in range(8, 70):  # an owner that publishes again and again
         convergence.look({"node-0": frontier(a=now // 2), "node-1": frontier(a=now // 2)}, now)
         seen.append(convergence.reached)
