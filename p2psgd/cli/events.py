@@ -1,4 +1,4 @@
-"""`p2psgd events`: what happened to a node, or to each part of a model in parts, read from disk."""
+"""`p2psgd events`: what happened to a node, and to each of its parts if it has some, read from disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import print_text, printable
+from p2psgd.ipc.part import group_directory
 from p2psgd.storage.event_log import Event, EventReader, follow, select_events
 
 KIND_WIDTH: Final = 14
@@ -25,13 +26,15 @@ def print_events(
     kind: str | None,
     last: int | None,
 ) -> None:
-    """Print the events of these `parts`, by time, or where there are none of the node that `find_state`
-    finds; with `follows` then those that come, until Ctrl+C or nobody reads on. UsageError if there are none.
+    """Print the events of these `parts` and of the node that runs them, by time; where there are no parts,
+    those of the node that `find_state` finds. With `follows` then those that come, until Ctrl+C or nobody
+    reads on. UsageError if there are none.
     """
+    places = [group_directory(parts[0].parent), *parts] if parts else [find_state()]
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        readers = {place: stack.enter_context(reader) for place, reader in _open(parts or [find_state()])}
-        numbers = [int(place.name.removeprefix("part-")) if parts else None for place in readers]
+        readers = {place: stack.enter_context(reader) for place, reader in _open(places)}
+        numbers = [int(place.name.removeprefix("part-")) if place in parts else None for place in readers]
         kept = [
             _of_part(event, number)
             for number, reader in zip(numbers, readers.values(), strict=True)

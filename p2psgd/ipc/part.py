@@ -198,6 +198,11 @@ def count_parts(state: Path) -> int | None:
         return None
 
 
+def group_directory(state: Path) -> Path:
+    """Return where the events are that are those of all parts: of their one trainer command."""
+    return state / "group"
+
+
 def part_directories(state: Path) -> list[Path]:
     """Return the state directories of all parts in that of a machine, in order; none if it has no parts."""
     found = []

@@ -28,7 +28,7 @@ from p2psgd.base.environment import OPTIONS
 from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError, cannot
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import SOCKET_NAME
-from p2psgd.ipc.part import COUNT_NAME, part_directory
+from p2psgd.ipc.part import COUNT_NAME, group_directory, part_directory
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.run import RunningClock
 from p2psgd.node.systemd import Supervision
@@ -37,7 +37,7 @@ from p2psgd.node.trainer_process import Supervisor
 from p2psgd.observe.logs import settle_log
 from p2psgd.observe.parts import PARTS_NAME, GroupTrainer, PartDaemon, PartsStatus
 from p2psgd.observe.status import NodeStatus, TrainerStatus, read_status
-from p2psgd.storage.event_log import EVENTS_NAME, last_event
+from p2psgd.storage.event_log import EVENTS_NAME, EventLog, last_event
 from p2psgd.storage.files import make_directory, replacing
 from p2psgd.storage.identity import is_locked, lay_down_id, lock_directory, read_id
 
@@ -73,6 +73,7 @@ class Parts:
         self._seen_to_train = 0  # how often other nodes were
         self._now = RunningClock(time.monotonic, gap_s_max=4 * LOOK_S).read
         self._written = ""
+        self._events = EventLog(group_directory(options.state))
 
     async def serve(self) -> ExitCode:
         """Run until a signal, or until a daemon or the trainer ends for what a person must repair."""
@@ -84,6 +85,7 @@ class Parts:
         loop.set_exception_handler(self._on_bug)
         try:
             await self._wait_for_former()
+            self._events.write("start", f"{formatting.counted(self._count, 'part')}, pid {os.getpid()}")
             self._start_trainer()
             keepers = [loop.create_task(self._keep(index)) for index in range(self._count)]
             watch = loop.create_task(self._watch())
@@ -94,11 +96,13 @@ class Parts:
             self._supervision.stopping("stopping all parts")
             words, code = await self._stop(keepers)
             watch.cancel()
+            self._events.write("stop", f"{words} (exit code {code:d})")
         finally:
             for process in self._processes.values():
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
             (self._options.state / PARTS_NAME).unlink(missing_ok=True)
+            self._events.close()
             os.close(lock)
         if code is not ExitCode.OK:
             raise UsageError(words, code)
@@ -113,6 +117,7 @@ class Parts:
         try:
             for index in range(self._count):
                 make_directory(part_directory(state, index))  # by which trainers find their daemons
+            make_directory(group_directory(state))
             with replacing(state / COUNT_NAME) as file:
                 file.write(f"{self._count}\n".encode())
             if self._options.tls is None:  # else the certificate gives the id
@@ -225,16 +230,17 @@ class Parts:
             environment={"P2PSGD_CONTROL": str(self._options.state.absolute())},
             progress=self._steps,
             came=self._has_come,
-            crashed=self._end_ranks,
+            crashed=self._on_crash,
             ended=self._on_trainer_end,
             failed=self._end,
         )
         self._trainer.start()
 
-    def _end_ranks(self, words: str) -> None:
+    def _on_crash(self, words: str) -> None:
         """Kill ranks that are still attached though their launcher has ended, as when it was killed itself:
         each has a session of its own.
         """
+        self._events.write("trainer", words)
         for index in range(self._count):
             with contextlib.suppress(P2psgdError, OSError):
                 pid = self._trainer_of(index).pid
@@ -274,6 +280,8 @@ class Parts:
 
     def _on_trainer_end(self) -> None:
         self._trainer_ended = True
+        if not self._stopping.is_set():
+            self._events.write("trainer", "the trainer has ended")
         self._judge_end()
         if self._options.end_with_trainer and not self._stopping.is_set():
             log.info("%s", WAITS_FOR_LAST)

@@ -28,6 +28,7 @@ from p2psgd.node.stopping import DRAIN_TIMEOUT_S
 from tests import DEADLINE_S
 from tests.certificates import Certificates
 from tests.daemons import P2PSGD
+from tests.engines.pages import PROGRAM, blocks_of, path_with
 from tests.operations.machines import CHECKOUT
 
 FOLDER: Final = CHECKOUT / "engines" / "kubernetes"
@@ -268,8 +269,7 @@ def test_an_end_that_needs_a_person_ends_kubeflows_job() -> None:
     assert job["template"]["spec"]["restartPolicy"] == "Never"  # else Kubernetes refuses such rules
 
 
-KUBECTL: Final = """#!/bin/sh
-case $1 in
+KUBECTL: Final = """case $1 in
   create) exec {kubectl} "$@" --dry-run=client -o yaml ;;
   apply) shift; [ "$1" = -f ] || exec {kubectl} kustomize "$2"; cat "$2" ;;
 esac
@@ -280,23 +280,16 @@ def test_the_commands_of_the_page_give_manifests_with_the_image_that_was_pushed(
     """They are run as they stand there, but kubectl prints what it would send, and nothing is built."""
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    words = {"kubectl": KUBECTL.format(kubectl=shutil.which("kubectl")), "docker": "#!/bin/sh\n"}
-    words["p2psgd"] = f'#!/bin/sh\nexec {shlex.join(P2PSGD)} "$@"\n'
-    for name, text in words.items():
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
+    programs = {"kubectl": KUBECTL.format(kubectl=shutil.which("kubectl")), "docker": "", "p2psgd": PROGRAM}
+    path = path_with(programs, tmp_path / "bin")
     shutil.copytree(CHECKOUT / "engines", tmp_path / "engines")
-    page = (CHECKOUT / "docs" / "engines" / "kubernetes.md").read_text()
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    main, _, flow = (words for language, words in blocks if not language)
+    main, _, flow = blocks_of("kubernetes.md")
 
     def type_in(block: str) -> list[Manifest]:
         done = subprocess.run(
             ["sh", "-euc", block],
             cwd=tmp_path,
-            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+            env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
             check=False,

@@ -26,6 +26,7 @@ from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ray.node import Sum, are_equal, bind_port, claim_state
 from tests.daemons import until
+from tests.engines.pages import blocks_of
 from tests.operations.machines import CHECKOUT
 
 EXAMPLES: Final = CHECKOUT / "examples" / "ray"
@@ -269,9 +270,8 @@ def parent_of(process: int) -> int:
 
 
 def test_the_examples_stand_in_the_page() -> None:
-    page = (CHECKOUT / "docs" / "engines" / "ray.md").read_text()
-    for example in EXAMPLES.glob("*.py"):
-        assert example.read_text().partition('"""\n\n')[2] in page, example
+    examples = {example.read_text().partition('"""\n\n')[2] for example in EXAMPLES.glob("*.py")}
+    assert examples == set(blocks_of("ray.md", "python"))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from p2psgd.ipc.listener import control_path
 from p2psgd.storage.checkpoint_store import CheckpointStore
 from p2psgd.storage.files import FOLDER
 from tests.daemons import P2PSGD, Daemon, assert_replicas_identical, until
+from tests.engines.pages import PAGES, PROGRAM, blocks_of, path_with
 from tests.engines.slurm import Slurm
 from tests.lan import Lan
 from tests.operations.machines import CHECKOUT
@@ -54,35 +56,34 @@ class Task(Daemon):
         return bool(status.get("ready")) and len(self.linked()) == TASKS - 1
 
 
-SCRIPT: Final = str(CHECKOUT / "engines" / "slurm" / "p2psgd.sbatch")
+class Desk:
+    """A folder where a person types what the page says: with the script, and the program in the PATH."""
 
+    def __init__(self, slurm: Slurm, place: Path, environment: Mapping[str, str]) -> None:
+        self._slurm, self._place = slurm, place
+        path = path_with({"p2psgd": PROGRAM}, place / "bin")
+        (place / "engines").symlink_to(CHECKOUT / "engines")
+        self._environment = {"PATH": path, "OPENBLAS_NUM_THREADS": "1", **environment}
 
-def prepare(place: Path, trainer: str, nodes: int) -> dict[str, str]:
-    """Make a place for a run, with certificates and the program; return the environment for sbatch."""
-    run, program = place / "run", place / "bin"
-    run.mkdir(parents=True)
-    program.mkdir()
-    (program / "p2psgd").write_text(f'#!/bin/sh\nexec {" ".join(P2PSGD)} "$@"\n')
-    (program / "p2psgd").chmod(0o755)
-    for words in (["init", "ca", "--run", "slurm"], ["issue", *(f"node-{n}" for n in range(nodes))]):
-        subprocess.run([*P2PSGD, "ca", *words], cwd=run, check=True, stdout=subprocess.DEVNULL)
-    return {
-        "PATH": f"{program}:{os.environ['PATH']}",
-        "RUN_DIR": str(run),
-        "TRAINER": trainer,
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    def type(self, commands: str) -> str:
+        """Type commands, the last of which is sbatch, and return the job's number."""
+        script = f"cd {self._place}\n{commands}"
+        words = self._slurm.run("sh", "-euc", script, environment=self._environment)
+        return words.split()[-1]
+
+    def output(self) -> str:
+        """Return what the jobs have printed."""
+        return "".join(log.read_text() for log in self._place.glob("slurm-*.out"))
 
 
 class Job:
     """The job of engines/slurm/p2psgd.sbatch, and the nodes of its tasks."""
 
     def __init__(self, slurm: Slurm, place: Path) -> None:
-        self._slurm, self._place = slurm, place
-        settings = prepare(place, "p2psgd train --recipe digits --seconds 600", TASKS)
+        self._slurm = slurm
+        self._desk = Desk(slurm, place, {"TRAINER": "p2psgd train --recipe digits --seconds 600"})
         self.tasks = [Task(place / "run" / f"node-{number}") for number in range(TASKS)]
-        output = ("--parsable", f"--output={place}/job.out", f"--chdir={place}")
-        self.number = slurm.run("sbatch", *output, SCRIPT, environment=settings)
+        self.number = self._desk.type(blocks_of("slurm.md")[0])
 
     def state(self) -> str:
         return self._slurm.job(self.number, "%T")
@@ -125,8 +126,7 @@ class Job:
         return "JobState=COMPLETED" in self._slurm.run("scontrol", "show", "job", self.number)
 
     def close(self) -> None:
-        log = self._place / "job.out"
-        print(log.read_text() if log.exists() else "", flush=True)
+        print(self._desk.output(), flush=True)
         self._slurm.run("scancel", self.number)
         until(lambda: not self.state(), "it is gone", timeout_s=LIMIT_S)
 
@@ -182,29 +182,33 @@ def test_a_job_trains_through_a_drained_and_a_killed_node_and_goes_on_when_it_is
         finally:
             job.close()
         check_lists(slurm, tmp_path, one, two)
-        parts = ["--nodes=1", "-w", one, ":", "--nodes=1", "-w", two]
-        check_script(slurm, tmp_path / "het", parts, {})
-        check_script(slurm, tmp_path / "array", ARRAY, OF_ARRAY)
+        check_other_jobs(slurm, tmp_path)
 
 
-TRAINER: Final = "p2psgd train --recipe digits --steps 1500"
-ARRAY: Final = ["--array=0-1", "--nodes=1", "--exclusive"]
-OF_ARRAY: Final = {
-    "P2PSGD_BOOTSTRAP_EXPECT": "2",
-    # Arrays give no ranks, and this recipe's data are not in shards.
-    "TRAINER": f"sh -c 'exec {TRAINER} --rank $SLURM_ARRAY_TASK_ID/2'",
-}
+TRAIN: Final = "p2psgd train --recipe digits --steps 1500"
 
 
-def check_script(slurm: Slurm, place: Path, options: list[str], environment: dict[str, str]) -> None:
-    """Run two nodes by the script, as a heterogeneous job or an array, until it ends by itself."""
-    settings = prepare(place, TRAINER, 2) | environment
-    output = f"--output={place}/%j.out"
+def check_other_jobs(slurm: Slurm, place: Path) -> None:
+    """Run what the page has for other kinds of jobs."""
+    begin, array = blocks_of("slurm.md")
+    issue = begin[: begin.index("sbatch")]
+    (parts,) = re.findall(r"`(sbatch [^`]* : [^`]*)`", (PAGES / "slurm.md").read_text())
+    check_end(slurm, place / "parts", issue + parts, TRAIN)
+    # There are four machines. Arrays give no ranks, and this recipe's data are not in shards.
+    trainer = f"sh -c 'exec {TRAIN} --rank $SLURM_ARRAY_TASK_ID/{TASKS}'"
+    check_end(slurm, place / "array", issue + array.replace("0-15", f"0-{TASKS - 1}"), trainer)
+
+
+def check_end(slurm: Slurm, place: Path, commands: str, trainer: str) -> None:
+    """Type commands, wait until the job ends by itself, and compare what its nodes have."""
+    desk = Desk(slurm, place, {"TRAINER": trainer})
+    number = desk.type(commands)
     try:
-        slurm.run("sbatch", "--wait", output, f"--chdir={place}", *options, SCRIPT, environment=settings)
+        until(lambda: not slurm.job(number, "%T"), f"job {number} ends", timeout_s=LIMIT_S)
     finally:
-        print(*(log.read_text() for log in place.glob("*.out")), flush=True)
-    kept = [CheckpointStore(place / "run" / f"node-{number}" / FOLDER).latest()[0] for number in range(2)]
+        print(desk.output(), flush=True)
+    states = [place / "run" / f"node-{task}" for task in range(TASKS)]
+    kept = [CheckpointStore(state / FOLDER).latest()[0] for state in states]
     assert len({None if each is None else each.digest for each in kept}) == 1
     assert None not in kept
 

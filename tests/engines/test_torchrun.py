@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,9 +18,11 @@ import pytest
 
 from p2psgd.base.errors import ExitCode
 from p2psgd.storage.identity import lay_down_id
+from tests.certificates import Certificates
 from tests.cli.local.conditions import wait_until
 from tests.cli.local.run import Run
-from tests.daemons import Daemon, all_stopped, until
+from tests.daemons import Daemon, all_stopped, assert_replicas_identical, until
+from tests.engines.pages import blocks_of
 from tests.lan import Lan
 from tests.operations.machines import CHECKOUT
 from tests.ports import free_ports
@@ -134,6 +137,56 @@ class Job:
         results = {str(re.findall("test accuracy .*", each.words())[-1]) for each in self.daemons}
         assert len(results) == 1
         return results.pop()
+
+
+class Typed(Daemon):
+    """A node by a command that is typed in a folder, which is the home of its user as well."""
+
+    def __init__(self, folder: Path, command: str, *, within: list[str], interface: str) -> None:
+        self.state, self.log = folder / ".local" / "state" / "p2psgd", folder / "log"
+        programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        settings = {"HOME": str(folder), "PATH": programs, "OPENBLAS_NUM_THREADS": "1"}
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*within, "sh", "-c", f"exec {command}"],
+                cwd=folder,
+                env={**os.environ, **settings, "GLOO_SOCKET_IFNAME": interface},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+def type_on_all(command: str, script: Path, lan: Lan, place: Path, interface: str) -> list[Daemon]:
+    """Type a command on all hosts, beside what it names: the list, a certificate and the script."""
+    certificates = Certificates(place)
+    nodes: list[Daemon] = []
+    for number in range(len(lan.hosts)):
+        folder = place / f"h{number}"
+        folder.mkdir()
+        (folder / "hosts.txt").write_text("\n".join(lan.addresses))
+        (folder / "tls").symlink_to(certificates.directory(folder.name))
+        (folder / "train.py").symlink_to(script)
+        nodes.append(Typed(folder, command, within=lan.within(number), interface=interface))
+    return nodes
+
+
+@pytest.mark.root
+def test_the_commands_of_the_page_train(tmp_path: Path, needs: Callable[..., None]) -> None:
+    needs()
+    in_a_node, over_nodes = blocks_of("torchrun.md")
+    with Lan(2, rate="1gbit", burst="256kb") as lan:
+        nodes = type_on_all(in_a_node, EXAMPLE, lan, tmp_path / "in", "lo")
+        with all_stopped(nodes):
+            for node in nodes:
+                until(node.finished, "the end of the script", timeout_s=LIMIT_S)
+            assert_replicas_identical(nodes)
+            assert [node.stop() for node in nodes] == [ExitCode.OK] * 2
+        nodes = type_on_all(over_nodes, ELASTIC, lan, tmp_path / "over", "eth0")
+        with all_stopped(nodes):
+            until(lambda: " in 2 processes: loss " in nodes[0].words(), "an epoch", timeout_s=LIMIT_S)
+            assert [node.stop() for node in nodes] == [ExitCode.OK] * 2
 
 
 def processes_of(daemon: Daemon, *, workers_only: bool = False) -> list[int]:

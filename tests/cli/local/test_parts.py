@@ -117,8 +117,14 @@ def check_overview(state: Path) -> None:
     told = ask("events", "--json", "--kind", "start", "--state", str(state))
     assert told.returncode == ExitCode.OK, told.stderr
     events = [json.loads(line) for line in told.stdout.splitlines()]
-    assert [event["part"] for event in events].count(1) == 1 + [event["part"] for event in events].count(0)
+    assert [event.get("part") for event in events].count(1) == 2
+    assert [event.get("part") for event in events].count(0) == 1
+    (whole,) = (event["words"] for event in events if "part" not in event)
+    assert whole.startswith("2 parts, pid ")
     assert [event["time"] for event in events] == sorted(event["time"] for event in events)
+
+    told = ask("events", "--kind", "trainer", "--state", str(state))
+    assert "trainer         the daemon of part 1 was killed by signal 9; started again in 1 s" in told.stdout
 
     def listed() -> list[int]:
         told = ask("checkpoint", "list", "--json", "--state", str(state))
