@@ -128,7 +128,7 @@ def digest(
     It also checks the memory that it lies in. Exit code 0: all members have the same; 1: not, or not all
     could be compared.
     """
-    from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
+    from p2psgd.cli.digest import Scrub, find_fault, render_digest
 
     if parts := find_parts(state):
         from p2psgd.cli.parts import print_digest
@@ -136,7 +136,7 @@ def digest(
         print_digest(parts, _client, as_json=as_json)
         return
     with _client(state) as client:
-        report = scrub_and_report(client)
+        report = Scrub(client).report()
     print_text(report.model_dump_json(indent=2) if as_json else render_digest(report))
     if fault := find_fault(report):
         raise UsageError(f"equal replicas are not proved: {fault}", ExitCode.FAILED)

@@ -16,22 +16,30 @@ POLL_S: Final = 0.05
 NAMED_MAX: Final = 8  # in one sentence
 
 
-def scrub_and_report(client: ControlClient, *, failure_timeouts: float = SCRUB_TIMEOUTS) -> DigestReport:
-    """Have the daemon scrub its replica now and return its report when that is done.
+class Scrub:
+    """A scrub that a daemon was asked for."""
 
-    If it is not after `failure_timeouts`, what an earlier scrub found does not count.
-    """
-    report = _ask(client, scrub=True)
-    deadline = time.monotonic() + failure_timeouts * report.failure_timeout_s
-    before = report.scrub
-    while report.scrub.count <= before.count:
-        if time.monotonic() > deadline:
-            return _with_scrub(report, clean=None)
-        time.sleep(POLL_S)
-        report = _ask(client, scrub=False)
-    if report.scrub.quarantines > before.quarantines:
-        return _with_scrub(report, clean=False)  # also if a snapshot has mended it already
-    return report
+    def __init__(self, client: ControlClient, *, failure_timeouts: float = SCRUB_TIMEOUTS) -> None:
+        """Ask the daemon to scrub its replica now; it has so many failure timeouts for that."""
+        self._client = client
+        asked = _ask(client, scrub=True)
+        self._before = asked.scrub
+        self._deadline = time.monotonic() + failure_timeouts * asked.failure_timeout_s
+
+    def report(self) -> DigestReport:
+        """Wait until it is done, and return the daemon's report. If it is not in time, what an earlier scrub
+        found does not count.
+        """
+        while True:
+            report = _ask(self._client, scrub=False)
+            if report.scrub.count > self._before.count:
+                break
+            if time.monotonic() > self._deadline:
+                return _with_scrub(report, clean=None)
+            time.sleep(POLL_S)
+        if report.scrub.quarantines > self._before.quarantines:
+            return _with_scrub(report, clean=False)  # also if a snapshot has mended it already
+        return report
 
 
 def _ask(client: ControlClient, *, scrub: bool) -> DigestReport:

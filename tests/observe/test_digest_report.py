@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from p2psgd.cli.digest import find_fault, render_digest, scrub_and_report
+from p2psgd.cli.digest import Scrub, find_fault, render_digest
 from p2psgd.core.frontier import Origin
 from p2psgd.core.read_model import MemberView, PeerView, ScrubView
 from p2psgd.core.view import View
@@ -139,12 +139,12 @@ class SlowScrub:
 
 def test_a_scrub_is_asked_for_once_and_waited_for() -> None:
     daemon = SlowScrub(3)
-    assert not find_fault(scrub_and_report(daemon))  # type: ignore[arg-type] # the one call it makes
+    assert not find_fault(Scrub(daemon).report())  # type: ignore[arg-type] # the one call it makes
     assert daemon.asked == [True, False, False, False]
 
 
 def test_what_an_earlier_scrub_found_does_not_count() -> None:
-    told = scrub_and_report(SlowScrub(10**9), failure_timeouts=0.0)  # type: ignore[arg-type] # the one call it makes
+    told = Scrub(SlowScrub(10**9), failure_timeouts=0.0).report()  # type: ignore[arg-type] # the one call it makes
     assert find_fault(told) == "no scrub of the memory has finished"
     assert "none has finished since it was asked for" in render_digest(told)
 
