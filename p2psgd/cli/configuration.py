@@ -13,7 +13,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, cast, get_args, get_type_hints
@@ -148,11 +148,16 @@ def take_file(context: typer.Context, path: Path | None) -> Path | None:
     """Read the file of --config, as its callback."""
     if path is not None and not context.resilient_parsing:
         node = cast(Any, context.find_root().command).commands["node"]
-        names = {parameter.name for parameter in node.params} - ABOUT_ITSELF
-        hints = {name: hint for name, hint in get_type_hints(node.callback).items() if name in names}
-        plain = {name: set(get_args(hint)) - {NoneType} or {hint} for name, hint in hints.items()}
-        context.default_map = read_file(path, {name: kind for name, (kind,) in plain.items()})
+        context.default_map = read_file(path, kinds_of(node.callback))
     return path
+
+
+def kinds_of(command: Callable[..., None]) -> dict[str, Any]:
+    """Return the type of each option of a command that a file may hold."""
+    others = ABOUT_ITSELF | {"context", "return"}
+    hints = {name: hint for name, hint in get_type_hints(command).items() if name not in others}
+    plain = {name: set(get_args(hint)) - {NoneType} or {hint} for name, hint in hints.items()}
+    return {name: kind for name, (kind,) in plain.items()}
 
 
 def origin_of(context: typer.Context, name: str) -> tuple[str, str]:

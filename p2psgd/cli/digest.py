@@ -20,7 +20,7 @@ class Scrub:
     """A scrub that a daemon was asked for."""
 
     def __init__(self, client: ControlClient, *, failure_timeouts: float = SCRUB_TIMEOUTS) -> None:
-        """Ask the daemon to scrub its replica now; it has so many failure timeouts for that."""
+        """Ask the daemon to scrub its replica now, within this number of failure timeouts."""
         self._client = client
         asked = _ask(client, scrub=True)
         self._before = asked.scrub

@@ -30,7 +30,7 @@ from p2psgd.wire.messages import Fields
 RETRY_S = 0.05  # between looks for a daemon that is just starting
 _HOW_TO_HAVE_ONE = (
     'run this script by `p2psgd local --trainer "python SCRIPT"`, or start `p2psgd node`, and where that has'
-    " --state DIR give this script P2PSGD_CONTROL=DIR; P2PSGD_ALONE=1 lets it train without others"
+    " --state DIR give this script P2PSGD_CONTROL=DIR"
 )
 
 
@@ -153,6 +153,7 @@ def attach(
             descriptors,
             make_link=partial(Link, make_compute=make_compute, full_precision=full_precision),
             own=own,
+            may_be_alone=alone is None,
         )
     except BaseException:
         if own is not None:
@@ -172,6 +173,7 @@ def _attach_by(
     *,
     make_link: Callable[[ControlClient, Fields, list[int]], Link],
     own: OwnDaemon | None,
+    may_be_alone: bool,
 ) -> Link:
     said = own is not None
     while True:
@@ -195,13 +197,14 @@ def _attach_by(
             else:
                 refuse_parts(path)
             if left_s <= 0:
-                raise TrainerError(f"no daemon answers at {path}: {_HOW_TO_HAVE_ONE}") from None
+                alone = "; P2PSGD_ALONE=1 lets it train without others" if may_be_alone else ""
+                raise TrainerError(f"no daemon answers at {path}: {_HOW_TO_HAVE_ONE}{alone}") from None
             if not said:
                 said = True
+                alone = ", and P2PSGD_ALONE=1 lets this script train without others" if may_be_alone else ""
                 say(
                     f"no daemon answers at {path} yet: waiting up to {left_s:.0f} s for one;"
-                    " P2PSGD_CONTROL=DIR names one with --state DIR, and P2PSGD_ALONE=1 lets this script"
-                    " train without others"
+                    f" P2PSGD_CONTROL=DIR names one with --state DIR{alone}"
                 )
         except DaemonLost as error:
             if left_s <= 0:

@@ -199,7 +199,7 @@ def count_parts(state: Path) -> int | None:
 
 
 def group_directory(state: Path) -> Path:
-    """Return where the events are that are those of all parts: of their one trainer command."""
+    """Return the directory of the events that concern all parts: those of their one trainer command."""
     return state / "group"
 
 

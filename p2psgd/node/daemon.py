@@ -318,9 +318,10 @@ class Node:
         elif self.above:
             self.above, self._late_end = 0, (f"stopped by {number.name}", ExitCode.OK)
             self._signalled = True
-        elif self._stop.done() and not self._signalled:
+        elif self._stop.done() and not (self._signalled and number is signal.SIGINT):
+            # SIGTERM may come twice for one stop: Slurm sends it to a step, then to each of its processes.
             self._signalled = True
-            log.info("%s has come while this node ends by itself", number.name)
+            log.info("%s has come while this node ends", number.name)
         elif self._stop.done():
             words = "stopped at once, without waiting for acknowledgements"
             log.warning(words)

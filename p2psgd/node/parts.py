@@ -359,9 +359,9 @@ class Parts:
         self._end(f"the parts cannot be run any longer: {error!r:.200}", code)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._stopping.is_set() and not self._signalled:
+        if self._stopping.is_set() and not (self._signalled and number is signal.SIGINT):
             self._signalled = True
-            log.info("%s has come while this node ends by itself", number.name)
+            log.info("%s has come while this node ends", number.name)
             return
         if self._stopping.is_set():
             log.warning("stopped at once, without waiting for acknowledgements")

@@ -35,7 +35,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interruption:
-    """A context in which these signals only set `wanted`; for the main thread."""
+    """A context in which these signals only set `wanted`, but for a second Ctrl+C; for the main thread."""
 
     def __init__(self) -> None:
         self.wanted = False
@@ -52,7 +52,8 @@ class Interruption:
             signal.signal(number, handler)
 
     def _set(self, number: int, frame: FrameType | None) -> None:
-        if self.wanted:  # what it waits for may never come, such as room while there is no majority
+        # What it waits for may never come, such as room while there is no majority.
+        if self.wanted and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.wanted = True
 

@@ -54,6 +54,7 @@ from p2psgd.wire.messages import Fields
 BACKEND: Final = "p2psgd"
 PORT: Final = 29400  # of the store on the first member; that of torchrun's c10d, which it replaces
 JOIN_TIMEOUT_S: Final = 600  # until all members have arrived; torchrun's own default
+KNOWN: Final = frozenset({"port", "join_timeout", "two_nodes", "timeout"})  # torchrun adds the last itself
 POLL_S: Final = 0.2  # while a world forms
 SILENT_TIMEOUTS: Final = 2  # failure timeouts after which a member is taken for dead, as a joiner would do it
 LOOK_S: Final = 1.0  # between looks at the members while workers run: about as often as p2psgd top asks
@@ -210,12 +211,17 @@ class MemberRendezvous(RendezvousHandler):  # type: ignore[misc]
         `two_nodes`.
 
         Raises:
-            ValueError: an endpoint is given, or a figure that cannot be.
+            ValueError: an endpoint is given, a name that is unknown, or a figure that cannot be.
         """
         if parameters.endpoint:
             raise ValueError(
                 f"--rdzv-endpoint {parameters.endpoint!r:.100} is refused: --rdzv-backend {BACKEND} has none,"
                 " since the daemon knows the nodes; another port is --rdzv-conf port=N"
+            )
+        if unknown := sorted(set(parameters.config) - KNOWN):
+            raise ValueError(
+                f"--rdzv-conf {unknown[0]!r:.80} is unknown to --rdzv-backend {BACKEND}: it takes port,"
+                " join_timeout and two_nodes"
             )
         self._run_id: str = parameters.run_id
         self._nodes_min: int = parameters.min_nodes

@@ -41,10 +41,12 @@ SlurmdTimeout=20
 KillWait=60
 ReturnToService=0
 JobRequeue=1
-RequeueExit=75
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 SlurmdParameters=config_overrides
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP GraceTime=100
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10
 """
 
 

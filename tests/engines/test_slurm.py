@@ -171,12 +171,17 @@ def test_a_job_trains_through_a_drained_and_a_killed_node_and_goes_on_when_it_is
             assert all(task.incarnation() > life for task, life in zip(others, lives, strict=True))
             assert all(task.steps() >= count for task, count in zip(others, before, strict=True))
 
-            # What the script makes of the signal before the time limit.
-            lives = [task.incarnation() for task in job.tasks]
-            slurm.run("scancel", "--batch", "--signal=USR1", job.number)
-            job.runs_again()
-            assert all(task.incarnation() > life for task, life in zip(job.tasks, lives, strict=True))
-            assert all("stopped by SIGTERM" in task.events() for task in job.tasks)
+            # The signal before the time limit; and a job that is more urgent.
+            for command in (
+                ("scancel", "--batch", "--signal=USR1", job.number),
+                ("sbatch", "--partition=urgent", "--wrap=sleep 5", f"--output={place}/urgent.out"),
+            ):
+                lives = [task.incarnation() for task in job.tasks]
+                slurm.run(*command)
+                job.runs_again()
+                assert all(task.incarnation() > life for task, life in zip(job.tasks, lives, strict=True))
+                assert all("stopped by SIGTERM" in task.events() for task in job.tasks)
+                assert not any("stopped at once" in task.events() for task in job.tasks)
             one, two, *_ = job.machines()
             job.finish()
         finally:

@@ -279,6 +279,9 @@ def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, nu
         assert status is not None
         trainer_pid = status["trainer"]["pid"]
         daemons[0].process.send_signal(number)
+        if number is signal.SIGTERM:  # which may come twice for one stop
+            until(lambda: "stopping: " in daemons[0].words(), "it stops")
+            daemons[0].process.send_signal(number)
         assert daemons[0].process.wait(DEADLINE_S) == 0
         assert not Path(f"/proc/{trainer_pid}").exists()
         until(
@@ -287,6 +290,25 @@ def test_a_stopped_daemon_drains_exits_0_and_leaves_no_orphan(tmp_path: Path, nu
         )
         before = steps(daemons[1])
         until(lambda: steps(daemons[1]) > before + 20, "the other goes on")
+
+
+def test_only_a_second_ctrl_c_stops_a_daemon_at_once(tmp_path: Path) -> None:
+    place = Place(tmp_path, 2)
+    trained = endless(calm(tmp_path))
+    patient = ("--failure-timeout", "60")
+    with all_stopped([place.start(number, *trained, *patient) for number in (0, 1)]) as [daemon, other]:
+        until(lambda: steps(daemon) > 20 and daemon.linked(), "training")
+        other.process.send_signal(signal.SIGSTOP)  # so that nobody acknowledges
+        try:
+            daemon.process.send_signal(signal.SIGINT)
+            until(lambda: "stopping: waiting until peers" in daemon.words(), "it waits")
+            daemon.process.send_signal(signal.SIGTERM)
+            until(lambda: "SIGTERM has come while this node ends" in daemon.words(), "it goes on waiting")
+            daemon.process.send_signal(signal.SIGINT)
+            assert daemon.process.wait(DEADLINE_S) == ExitCode.TEMPORARY
+        finally:
+            other.process.send_signal(signal.SIGCONT)
+        assert "stopped at once, without waiting" in daemon.words()
 
 
 def test_a_daemon_that_is_killed_comes_back_with_all_that_others_hold(tmp_path: Path) -> None:

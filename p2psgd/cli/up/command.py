@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -68,6 +69,8 @@ def up(
     table says why.
     """
     from p2psgd.cli.ca_authority import Authority
+    from p2psgd.cli.configuration import kinds_of, read_file
+    from p2psgd.cli.node import node
     from p2psgd.cli.up.fleet import Machine, bring_up, default_wheel, node_name
     from p2psgd.cli.up.payload import Payload
     from p2psgd.cli.up.ssh import Remote
@@ -78,6 +81,8 @@ def up(
         raise UsageError("--trainer-env is for the trainer that --trainer names: give both or neither")
     addresses = _read(hosts)
     program = _program(ssh)
+    if config is not None:
+        read_file(config, kinds_of(node))  # a node would refuse it on every machine
     payload = Payload.read(
         wheel or default_wheel(), units, hosts, config=config, trainer=trainer, trainer_env=trainer_env
     )
@@ -128,6 +133,8 @@ def _program(ssh: str) -> tuple[str, ...]:
         raise UsageError(f"--ssh {ssh!r:.80}: {error}") from None
     if not words:
         raise UsageError("--ssh is empty: give 'ssh' and its options")
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"--ssh {ssh!r:.80}: there is no command {words[0]}", ExitCode.CONFIGURATION)
     return words
 
 

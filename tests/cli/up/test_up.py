@@ -4,13 +4,16 @@ for ssh here. tests/engines/test_ssh.py uses the real one.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import re
 import signal
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,3 +229,29 @@ def test_a_node_is_called_by_its_address_in_the_list() -> None:
 def test_the_script_for_a_machine_is_one_that_a_shell_reads() -> None:
     script = CHECKOUT / "p2psgd" / "cli" / "up" / "install.sh"
     assert os.spawnlp(os.P_WAIT, "sh", "sh", "-n", str(script)) == 0
+
+
+@pytest.mark.usefixtures("payload")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ssh": "nosuchssh -4"}, "--ssh 'nosuchssh -4': there is no command nosuchssh"),
+        (
+            {"units": "nowhere"},
+            "--units nowhere: there is no file nowhere/p2psgd.service; the folder systemd/",
+        ),
+        ({"trainer_env": "nofile"}, "--trainer-env: there is no file nofile"),
+        ({"config": "nofile"}, "cannot read the configuration nofile: no such file"),
+        ({"config": "bad.toml"}, "in bad.toml, there is no option 'lissten'"),
+    ],
+)
+def test_what_the_desk_lacks_is_named_before_any_machine_is_asked(
+    tmp_path: Path, ssh: tuple[str, ...], options: dict[str, str], words: str
+) -> None:
+    (tmp_path / "bad.toml").write_text('lissten = "0.0.0.0:7400"\n')
+    given: dict[str, Any] = {"units": UNITS, "ssh": ssh[0], "trainer": "speech"}
+    given |= {name: value if name == "ssh" else Path(value) for name, value in options.items()}
+    with contextlib.chdir(tmp_path), pytest.raises(UsageError, match=re.escape(words)) as raised:
+        up(Path("hosts.txt"), wheel=Path("p2psgd-1.0-py3-none-any.whl"), **given)
+    assert raised.value.exit_code is ExitCode.CONFIGURATION
+    assert not (tmp_path / "asked").exists()
