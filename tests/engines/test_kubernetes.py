@@ -304,9 +304,9 @@ def test_the_commands_of_the_page_give_manifests_with_the_image_that_was_pushed(
     (nodes,) = [each for each in objects if each["kind"] == "StatefulSet"]
     pod = nodes["spec"]["template"]["spec"]
     images = [each["image"] for each in (*pod["initContainers"], *pod["containers"])]
-    assert images == ["REGISTRY/p2psgd"] * 2
+    assert images == ["REGISTRY/p2psgd:1"] * 2
     runtime, job = type_in(flow)
-    assert str(runtime).count("'image': 'REGISTRY/p2psgd'") == 2
+    assert str(runtime).count("'image': 'REGISTRY/p2psgd:1'") == 2
     assert job["kind"] == "TrainJob"
 
 
@@ -340,6 +340,13 @@ def test_the_image_runs_as_a_user_of_its_own_and_has_no_compiler() -> None:
     check_environment(set_there)
 
 
+def test_no_more_than_what_the_image_copies_is_given_to_its_build() -> None:
+    lines = (CHECKOUT / ".dockerignore").read_text().splitlines()
+    given = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert "*" in lines
+    assert given == set(copied_into_image())
+
+
 @pytest.mark.long
 def test_the_files_that_the_image_copies_make_a_wheel_with_all_that_it_needs(
     tmp_path: Path, needs: Callable[..., None]
@@ -355,8 +362,9 @@ def test_the_files_that_the_image_copies_make_a_wheel_with_all_that_it_needs(
             shutil.copy(CHECKOUT / name, source)
     (step,) = [words for word, words in steps_of_image() if word == "RUN" and "pip wheel" in words]
     command = step.replace("python -m pip", f"{sys.executable} -m pip --disable-pip-version-check")
-    command = command.replace("/wheels", str(tmp_path)).replace(" .", " --no-deps .")
-    subprocess.run(shlex.split(command), cwd=source, check=True)
+    command = command.replace("/wheels", str(tmp_path)).replace(' ".$', ' --no-deps ".$')
+    assert "--no-deps" in command
+    subprocess.run(["sh", "-euc", command], cwd=source, check=True)
     (wheel,) = tmp_path.glob("p2psgd-*.whl")
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())

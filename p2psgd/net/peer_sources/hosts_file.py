@@ -12,14 +12,20 @@ from p2psgd.net.peer_sources.source import PeerSource
 FILE_BYTES_MAX: Final = 1024 * 1024
 
 
+ADVICE: Final = (
+    ": --peers takes the path of a file with one host[:port] a line, or a source, such as dns:NAME or"
+    " env:VARIABLE"
+)
+
+
 def from_file(path: Path) -> PeerSource:
     """Return the source that reads this file, whose lines are in the same order on all nodes."""
-    return PeerSource(str(path), lambda: read_hosts(path), ordered=True, names_file=True)
+    return PeerSource(str(path), lambda: read_hosts(path, ADVICE), ordered=True, names_file=True)
 
 
-def read_hosts(path: Path) -> tuple[Address, ...]:
+def read_hosts(path: Path, advice: str = "") -> tuple[Address, ...]:
     """Read the addresses in the file in its order, duplicates merged; UsageError that names the line
-    otherwise.
+    otherwise, and if there is no such file ends with this `advice`.
     """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -30,6 +36,7 @@ def read_hosts(path: Path) -> tuple[Address, ...]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         words = (getattr(error, "strerror", None) or "it is not a text file").lower()
+        words += "" if path.is_file() else advice
         sentence = f"cannot read the list of hosts {path.absolute()}: {words}"
         raise UsageError(sentence, ExitCode.CONFIGURATION) from None
     return parse_hosts(text, str(path))
