@@ -378,7 +378,7 @@ class Display:
             self._live.update(live_table(statuses, title=title), refresh=True)
         elif at_once or now >= self._next_line:
             self._next_line = now + LINE_EVERY_S
-            words = f"{phase}: {progress_line(statuses)}"
+            words = ": ".join(filter(None, (phase, progress_line(statuses))))
             if words != self._said or now >= self._said_at + SAME_EVERY_S:
                 self._said, self._said_at = words, now
                 self.say(f"{elapsed}, {words}")

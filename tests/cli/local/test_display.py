@@ -31,6 +31,14 @@ def test_a_log_gets_a_line_every_few_seconds() -> None:
     assert "1 training, step 1,000, 6,543 samples/s" in lines[1]
 
 
+def test_a_phase_without_nodes_has_no_colon() -> None:
+    clock, output = Clock(), io.StringIO()
+    with Display(Console(file=output, width=80), "p2psgd.ray, run a", clock) as display:
+        clock.now = 5.0
+        display.show("waiting for machines", [])
+    assert output.getvalue().splitlines()[1:] == ["5 s, waiting for machines"]
+
+
 def test_a_log_gets_the_same_words_once_a_minute() -> None:
     clock, output = Clock(), io.StringIO()
     with Display(Console(file=output, width=80), "p2psgd local, 1 node", clock) as display:
