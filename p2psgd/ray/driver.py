@@ -18,7 +18,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -109,8 +109,8 @@ def run(
         resources: What a node asks Ray for, such as {"CPU": 8, "GPU": 1}. Default: one CPU.
         name: Names the state of the nodes on their machines. A second run of the same name goes on with it.
             Default: a new one, whose state is removed at a good end.
-        state: The directory for it on each machine, such as one that all machines share. Default: this
-            user's own, `~/.local/state/p2psgd/ray`.
+        state: The directory for it on each machine, as an absolute path, such as one that all machines share.
+            Default: this user's own, `~/.local/state/p2psgd/ray`.
         weights: The file for the weights, .safetensors, beside the result. Default: none.
         restarts: How often each actor is started again before its node is given up. Default: 10.
         wait_s: How long to wait for the machines that begin the run. Default: 600.
@@ -122,8 +122,9 @@ def run(
         The result.
 
     Raises:
-        UsageError: an argument is wrong, Ray is not installed or not reached, the cluster is too small, a
-            script fails as it would at a further start, or no actor is left.
+        UsageError: an argument is wrong, Ray is not installed or not reached, a run of this name is going on
+            in the cluster, the cluster is too small, a script fails as it would at a further start, or no
+            actor is left.
 
     Example:
         ```python
@@ -139,8 +140,8 @@ def run(
         run=_check_name(name) or f"{Path(script).stem[:40]}-{secrets.token_hex(4)}",
         script=source,
         script_name=Path(script).name,
-        arguments=tuple(map(str, arguments)),
-        state=state,
+        arguments=_check_arguments(arguments),
+        state=_check_state(state),
         failure_timeout_s=failure_timeout_s,
     )
     try:
@@ -208,6 +209,18 @@ def _check_name(name: str | None) -> str | None:
     if name is not None and not (name.replace("-", "").replace("_", "").isalnum() and len(name) <= 64):
         raise UsageError(f"name={name!r:.80}: give 1 to 64 letters, digits, dashes and underscores")
     return name
+
+
+def _check_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(arguments, str | bytes) or not isinstance(arguments, Iterable):
+        raise UsageError(f"arguments={arguments!r:.80}: give a list of them, such as ['100']")
+    return tuple(map(str, arguments))
+
+
+def _check_state(state: str | None) -> str | None:
+    if state is not None and not str(state).startswith(("/", "~")):
+        raise UsageError(f"state={str(state)!r:.80}: give an absolute path, as it is on each machine")
+    return state
 
 
 def _actor_options(resources: Mapping[str, float] | None, restarts: int) -> dict[str, Any]:
