@@ -138,6 +138,7 @@ def run(
     check_failure_timeout(failure_timeout_s)
     job = Job(
         run=_check_name(name) or f"{Path(script).stem[:40]}-{secrets.token_hex(4)}",
+        call=secrets.token_hex(8),
         script=source,
         script_name=Path(script).name,
         arguments=_check_arguments(arguments),

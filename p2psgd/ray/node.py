@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from p2psgd.ipc.listener import control_path, default_state_directory
 from p2psgd.ipc.script_state import end_of, may_differ, trained_weights
 from p2psgd.net.address import PORT_DEFAULT
 from p2psgd.net.tls import write_key
-from p2psgd.storage.files import make_directory
+from p2psgd.storage.files import make_directory, numbered
 from p2psgd.storage.identity import is_locked, read_id
 from p2psgd.wire import codec
 from p2psgd.wire.messages import MEMBERS_MAX, Fields
@@ -46,6 +47,7 @@ ANSWER_LIMIT_S: Final = 2.0  # of the daemon; a healthy one answers within milli
 STOP_LIMIT_S: Final = (
     80.0  # a trainer ends within 10 s, the daemon flushes for up to 30 s, and may save as long
 )
+CLAIM_LIMIT_S: Final = 20.0  # for an actor of an earlier call to end, whose driver has gone
 PORTS: Final = 256  # of which a node takes the first free one; machines with a node each all take the first
 NAME: Final = "node"  # here; the driver gives it its own
 CLAIM_NAME: Final = "actor.lock"  # the daemon has a lock of its own, which it may keep for a while
@@ -69,6 +71,7 @@ class Job:
     """The part of an order that all nodes of a run have in common."""
 
     run: str  # names the directory of their states
+    call: str  # tells the actors of this call of p2psgd.ray.run from those of others
     script: bytes
     script_name: str
     arguments: tuple[str, ...]
@@ -132,7 +135,7 @@ class NodeActor:
 
         self._job = job
         base = Path(job.state).expanduser() if job.state else default_state_directory() / "ray"
-        self._home, self._claim = claim_state(base / job.run)
+        self._home, self._claim = claim_state(base / job.run, job.call)
         self._incarnation = secrets.token_hex(8)
         # Bound for as long as the actor is there, so that no other one of this machine chooses it.
         self._port, self._address = bind_port(ray.util.get_node_ip_address())
@@ -234,21 +237,42 @@ class NodeActor:
         return ControlClient(place) if timeout_s is None else ControlClient(place, timeout_s=timeout_s)
 
 
-def claim_state(place: Path) -> tuple[Path, int]:
-    """Return the first of the run's state directories here that no actor has, and a lock that keeps it: a
-    node's state is its machine's, so whichever actor Ray puts there goes on with it.
+def claim_state(place: Path, call: str, *, limit_s: float = CLAIM_LIMIT_S) -> tuple[Path, int]:
+    """Return the first of the run's state directories here that no actor of this call has, and a lock that
+    keeps it: a node's state is its machine's, so whichever actor Ray puts there goes on with it. A new
+    directory is the last choice.
+
+    UsageError if an actor of another call still has one after limit_s: a node beside it would begin a run of
+    its own.
     """
-    for number in range(MEMBERS_MAX):
+    deadline = time.monotonic() + limit_s
+    for number in [*numbered(place, "state-", ""), *range(MEMBERS_MAX)]:
         home = place / f"state-{number}"
         make_directory(home)
         claim = os.open(home / CLAIM_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(claim)
+        while not _lock(claim):
+            if os.pread(claim, len(call), 0) == call.encode():
+                os.close(claim)
+                break
+            if time.monotonic() > deadline:
+                os.close(claim)
+                raise UsageError(
+                    f"another call of p2psgd.ray.run uses {home}: wait for its end, or give another name",
+                    ExitCode.TEMPORARY,
+                )
+            time.sleep(0.1)
         else:
+            os.pwrite(claim, call.encode(), 0)
             return home, claim
     raise UsageError(f"{place} has more than {MEMBERS_MAX} state directories in use", ExitCode.CONFIGURATION)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def bind_port(host: str) -> tuple[socket.socket, str]:

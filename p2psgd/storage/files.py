@@ -122,7 +122,7 @@ def numbered(folder: Path, prefix: str, suffix: str) -> list[int]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     ours = (name for name in names if name.startswith(prefix) and name.endswith(suffix))
-    texts = (name[len(prefix) : -len(suffix)] for name in ours)
+    texts = (name.removeprefix(prefix).removesuffix(suffix) for name in ours)
     return sorted(int(text) for text in texts if text.isascii() and text.isdecimal())
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -311,16 +312,36 @@ def test_weights_of_different_ends_are_equal_only_after_an_interruption() -> Non
 
 
 def test_two_actors_of_a_machine_have_a_state_and_a_port_each(tmp_path: Path) -> None:
-    (first, lock), (second, other) = claim_state(tmp_path), claim_state(tmp_path)
+    (first, lock), (second, other) = claim_state(tmp_path, "call"), claim_state(tmp_path, "call")
     assert (first.name, second.name) == ("state-0", "state-1")
     os.close(lock)  # its actor has died, and the next one finds its state
-    again, lock = claim_state(tmp_path)
+    again, lock = claim_state(tmp_path, "call")
     assert again == first
     os.close(lock)
     os.close(other)
+    shutil.rmtree(first)
+    left, lock = claim_state(tmp_path, "call")
+    assert left == second  # what is there goes on before a new node begins
+    os.close(lock)
     (one, address), (two, another) = bind_port("127.0.0.1"), bind_port("127.0.0.1")
     with one, two, socket.create_server(one.getsockname()):  # as a daemon does, while its actor has the port
         assert address != another
+
+
+def test_an_actor_waits_for_those_of_an_earlier_call_to_end(tmp_path: Path) -> None:
+    home, lock = claim_state(tmp_path, "first")
+    with pytest.raises(UsageError) as raised:
+        claim_state(tmp_path, "other", limit_s=0)
+    assert f"another call of p2psgd.ray.run uses {home}: wait for its end" in str(raised.value)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(claim_state, tmp_path, "other", limit_s=60)
+        time.sleep(0.2)  # it may wait by now, and need not
+        os.close(lock)
+        again, lock = waiting.result(60)
+    assert again == home
+    with pytest.raises(UsageError, match="another call"):
+        claim_state(tmp_path, "first", limit_s=0)
+    os.close(lock)
 
 
 def test_without_ray_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
