@@ -43,6 +43,7 @@ from p2psgd.storage.files import replacing
 from p2psgd.wire.messages import MEMBERS_MAX
 from p2psgd.wire.mode import parse_mode
 
+NAMESPACE: Final = "p2psgd"  # of the actors' names in Ray
 SCRIPT_BYTES_MAX: Final = 16 * 1024 * 1024
 TURN_S: Final = 0.5  # between two looks at the actors
 AWAY_S: Final = 15.0  # without a look: its actor or machine may be gone, and Ray has not said so
@@ -320,11 +321,25 @@ class _Driver:
         self._began = time.monotonic()
 
     def ask_for_actors(self, count: int) -> None:
-        """Ask Ray for this number of actors."""
-        make = self._ray.remote(NodeActor).options(**self._options)
-        for number in range(count):
-            handle = make.remote(self._job)
-            self._actors.append(_Actor(number, handle, handle.look.remote(None)))
+        """Ask Ray for this number of actors; UsageError if a run of this name has some in the cluster.
+
+        Ray gives no name twice, and frees those of a driver that ends, however it does.
+        """
+        run, make = self._job.run, self._ray.remote(NodeActor).options
+        named = self._ray.util.list_named_actors(all_namespaces=True)
+        taken = any((each["namespace"], each["name"].partition("/")[0]) == (NAMESPACE, run) for each in named)
+        try:
+            for number in range(0 if taken else count):
+                options = self._options | {"namespace": NAMESPACE, "name": f"{run}/{number}"}
+                handle = make(**options).remote(self._job)
+                self._actors.append(_Actor(number, handle, handle.look.remote(None)))
+        except self._ray.exceptions.ActorAlreadyExistsError:  # of a call at the same moment
+            taken = True
+        if taken:
+            raise UsageError(
+                f"a run named {run!r} is going on in this cluster: wait for its end, or give another name",
+                ExitCode.TEMPORARY,
+            )
         self._ranked = count == self._low
 
     def close(self) -> None:

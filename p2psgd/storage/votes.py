@@ -98,6 +98,15 @@ def read_votes(state: Path, fingerprint: bytes) -> tuple[Votes, dict[int, str]] 
     return votes, dict(found.names)
 
 
+def read_cluster_id(state: Path) -> int | None:
+    """Read which run the node votes in, as its views name it; None before it is in any.
+
+    UsageError if the votes are damaged.
+    """
+    found = _read(state)
+    return found.view.cluster_id if found and found.view.number else None
+
+
 def check_votes(state: Path) -> None:
     """Raise UsageError if there are votes in the state directory that are damaged, of any run."""
     _read(state)

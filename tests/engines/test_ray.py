@@ -26,6 +26,7 @@ from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
 from p2psgd.ray.node import Sum, are_equal, bind_port, claim_state
+from p2psgd.storage.votes import read_cluster_id
 from tests.daemons import until
 from tests.engines.pages import blocks_of
 from tests.operations.machines import CHECKOUT
@@ -224,46 +225,71 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
 
 
 AGAIN: Final = """
+import sys
 import p2psgd.ray
-result = p2psgd.ray.run("train.py", nodes=2, arguments=["2000"], name="again")
+name, steps, *nodes = sys.argv[1:]
+result = p2psgd.ray.run("train.py", nodes=tuple(map(int, nodes)), arguments=[steps], name=name)
 print("identical:", result.identical, sum(row["steps"] for row in result.report["per_node"]))
 """
 
 
+class Calls:
+    """Calls of `p2psgd.ray.run`, each in a process of its own."""
+
+    def __init__(self, place: Path, machines: Machines) -> None:
+        shutil.copy(EXAMPLES / "train.py", place)
+        (place / "again.py").write_text(AGAIN)
+        self._place, self._address = place, machines.address
+
+    @contextmanager
+    def begin(self, name: str, steps: int, nodes: tuple[int, int]) -> Iterator[subprocess.Popen[str]]:
+        """Begin a call, and kill it at the end."""
+        call = subprocess.Popen(
+            [sys.executable, "again.py", name, str(steps), *map(str, nodes)],
+            cwd=self._place,
+            env={**os.environ, "RAY_ADDRESS": self._address},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield call
+        finally:
+            call.kill()
+            call.communicate()
+
+    def whole(self, name: str, steps: int, nodes: tuple[int, int]) -> str:
+        """Return what a call prints from its begin to its end."""
+        with self.begin(name, steps, nodes) as call:
+            words, _ = call.communicate(timeout=LIMIT_S)
+        print(words)
+        return words
+
+    def states(self, name: str) -> dict[Path, int | None]:
+        """Return the state directories of this name, and the run that each is of."""
+        homes = self._place.glob(f"machine-*/.local/state/p2psgd/ray/{name}/*")
+        return {home: read_cluster_id(home) for home in homes}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_the_nodes_end_with_a_driver_that_is_killed_and_another_goes_on_with_their_state(
+def test_a_name_is_of_one_run_and_free_at_once_when_its_driver_is_killed(
     tmp_path: Path, needs: Callable[..., None]
 ) -> None:
     needs()
     if find_spec("ray") is None:
         pytest.skip("needs Ray")
-    shutil.copy(EXAMPLES / "train.py", tmp_path)
-    (tmp_path / "again.py").write_text(AGAIN)
     with ray_machines(tmp_path, 2) as machines:
-        environment = {**os.environ, "RAY_ADDRESS": machines.address}
-        with (tmp_path / "output.txt").open("w") as output:
-            driver = subprocess.Popen(
-                [sys.executable, "again.py"], cwd=tmp_path, env=environment, stdout=output, stderr=output
+        calls = Calls(tmp_path, machines)
+        with calls.begin("again", 100_000, (2, 2)):
+            machines.go_on([*machines.raylets])
+            before = calls.states("again")
+            assert "a run named 'again' is going on in this cluster: wait for its end" in calls.whole(
+                "again", 100, (1, 1)
             )
-            try:
-                machines.go_on([*machines.raylets])
-            finally:
-                driver.kill()
-                driver.wait()
-        steps = {machine: machines.steps(machine) for machine in machines.raylets}
-        until(lambda: not any(map(machines.status, steps)), "the nodes end", timeout_s=LIMIT_S)
-        second = subprocess.Popen(
-            [sys.executable, "again.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-        )
-        try:
-            until(lambda: all(map(machines.steps, steps)), "they are back", timeout_s=LIMIT_S)
-            assert all(machines.steps(machine) >= before for machine, before in steps.items())
-            words, _ = second.communicate(timeout=LIMIT_S)
-        finally:
-            second.kill()
-    print(words)
-    assert re.search(r"identical: True 20\d\d$", words, re.MULTILINE)
+        assert re.search(r"identical: True 20\d\d$", calls.whole("again", 2000, (2, 2)), re.MULTILINE)
+        assert calls.states("again") == before
+        assert len(set(before.values())) == 1
 
 
 def parent_of(process: int) -> int:

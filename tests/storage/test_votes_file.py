@@ -14,7 +14,7 @@ from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.core.frontier import Origin
 from p2psgd.core.view import Ballot, View, Votes
 from p2psgd.storage.files import VOTES_NAME
-from p2psgd.storage.votes import read_votes, write_votes
+from p2psgd.storage.votes import read_cluster_id, read_votes, write_votes
 
 RUN = bytes(range(32))
 VIEW = View(3, (Origin(1, 2**64 - 1), Origin(2**64 - 1, 5)), frozenset({9, 4}), 2**64 - 7, (1, 3))
@@ -61,6 +61,14 @@ def test_what_is_no_name_is_damage(tmp_path: Path, name: Any) -> None:
 
 def test_a_node_that_never_voted_has_none(tmp_path: Path) -> None:
     assert read_votes(tmp_path, RUN) is None
+
+
+def test_the_run_of_a_state_directory_is_read_without_its_fingerprint(tmp_path: Path) -> None:
+    assert read_cluster_id(tmp_path) is None
+    write_votes(tmp_path, RUN, Votes(promised=Ballot(1, 1)), NAMES)  # a run that has not begun
+    assert read_cluster_id(tmp_path) is None
+    write_votes(tmp_path, RUN, VOTES, NAMES)
+    assert read_cluster_id(tmp_path) == VIEW.cluster_id
 
 
 def test_any_damage_ends_the_node_with_what_to_do(tmp_path: Path) -> None:
