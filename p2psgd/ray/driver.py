@@ -417,6 +417,7 @@ class _Driver:
                 raise KeyboardInterrupt
             if time.monotonic() > deadline:
                 raise UsageError(self._too_small(len(found), wait_s), ExitCode.TEMPORARY)
+        found.sort(key=lambda actor: actor.look is None or actor.look.cluster_id is None)  # states go on
         self._founders = found[: self._low]
 
     def _too_small(self, found: int, wait_s: float) -> str:
@@ -550,6 +551,7 @@ class _Driver:
     def _turn(self, phase: str) -> None:
         """Wait a moment, and take in the looks that have come."""
         time.sleep(TURN_S)
+        self._check_states()
         asked = [actor.asked for actor in self._live]
         done = self._ray.wait(asked, num_returns=len(asked), timeout=0)[0] if asked else ()
         for actor in self._live:
@@ -571,6 +573,28 @@ class _Driver:
     @property
     def _has_begun(self) -> bool:
         return any(node.status.view and node.status.view.number for node in self._nodes.values())
+
+    def _check_states(self) -> None:
+        """Give up actors with states of another run than this one; UsageError if the nodes that are to begin
+        it have states of several runs, which never become one.
+        """
+        runs: dict[int, list[str]] = {}
+        for actor in self._founders:
+            if actor.look and actor.look.cluster_id is not None:
+                runs.setdefault(actor.look.cluster_id, []).append(actor.look.place)
+        if len(runs) > 1 and not self._has_begun:
+            raise UsageError(
+                f"the states of {self._job.run!r} are of {len(runs)} runs, which never become one:"
+                f" {'; '.join(map(listed, runs.values()))}: keep the directories of one run and remove the"
+                " others, or give another name",
+                ExitCode.CONFIGURATION,
+            )
+        views = [actor.node.status.view for actor in self._founders if actor.node]
+        run = {int(view.cluster_id, 16) for view in views if view and view.number} or runs.keys()
+        for actor in self._live:
+            if run and actor.look and actor.look.cluster_id not in (None, *run):
+                self._give_up(actor, f"its state is of another run: remove {actor.look.place}")
+                self._ray.kill(actor.handle, no_restart=True)
 
     def _replace_founders(self) -> None:
         """Let others begin the run in place of actors that were given up before it began."""

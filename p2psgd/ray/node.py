@@ -40,6 +40,7 @@ from p2psgd.net.address import PORT_DEFAULT
 from p2psgd.net.tls import write_key
 from p2psgd.storage.files import make_directory, numbered
 from p2psgd.storage.identity import is_locked, read_id
+from p2psgd.storage.votes import read_cluster_id
 from p2psgd.wire import codec
 from p2psgd.wire.messages import MEMBERS_MAX, Fields
 
@@ -97,13 +98,20 @@ class Look:
     incarnation: str
     machine: str
     address: str  # where its daemon listens
+    state: str  # its directory on the machine
     node: int | None  # the id in its state directory; None: it has none yet
+    cluster_id: int | None = None  # of the run that the state is of; None: of none yet, or the daemon runs
     status: Fields | None = None  # None: its daemon does not answer
     waits: str = ""
     exit_code: int | None = None  # of a daemon that has ended, and in words how, with its last line
     ending: str = ""
     report: tuple[str, ...] = ()  # what its script printed last, if a person must act
     printed: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Return where its state is, as scp has it."""
+        return f"{self.machine}:{self.state}"
 
 
 class Sum(NamedTuple):
@@ -148,9 +156,11 @@ class NodeActor:
             incarnation=self._incarnation,
             machine=socket.gethostname(),
             address=self._address,
+            state=str(self._home),
             node=read_id(self._home),
         )
         if self._daemon is None:
+            known = replace(known, cluster_id=read_cluster_id(self._home))
             if order is None or order.incarnation != self._incarnation:
                 return known
             if is_locked(self._home):

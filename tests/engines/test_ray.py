@@ -292,6 +292,29 @@ def test_a_name_is_of_one_run_and_free_at_once_when_its_driver_is_killed(
         assert len(set(before.values())) == 1
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_states_of_two_runs_are_one_sentence_and_one_that_comes_late_is_given_up(
+    tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs()
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray")
+    with ray_machines(tmp_path, 2) as machines:
+        calls = Calls(tmp_path, machines)
+        for name, machine in zip(("one", "other"), machines.raylets, strict=True):
+            calls.whole(name, 50, (1, 1))
+            (state,) = calls.states(name)
+            shutil.copytree(state, tmp_path / machine / ".local/state/p2psgd/ray/mixed/state-0")
+        words = calls.whole("mixed", 100, (2, 2))
+        assert "the states of 'mixed' are of 2 runs, which never become one: " in words
+        assert all(str(home) in words for home in calls.states("mixed"))
+
+        words = calls.whole("mixed", 500, (1, 2))
+        assert "is given up: its state is of another run: remove " in words
+        assert re.search(r"identical: True 5\d\d$", words, re.MULTILINE)
+
+
 def parent_of(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
