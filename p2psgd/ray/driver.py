@@ -449,8 +449,10 @@ class _Driver:
                 return
 
     def _finish(self) -> None:
-        """End the training of all nodes after their mini-batch; KeyboardInterrupt if none has made a step."""
-        if not any(node.status.trainer.steps for node in self._nodes.values()):
+        """End the training of all nodes after their mini-batch; KeyboardInterrupt if no member has made a
+        step.
+        """
+        if not any(node.is_member and node.status.trainer.steps for node in self._nodes.values()):
             raise KeyboardInterrupt
         deadline = time.monotonic() + FINISH_LIMIT_S
         while late := [
@@ -458,7 +460,9 @@ class _Driver:
         ]:
             for actor in late:
                 if time.monotonic() > deadline:
-                    self._give_up(actor, "its script did not end: it may not look at link.stopping")
+                    waits = actor.node.status.waits if actor.node else ""
+                    why = waits or "it may not look at link.stopping"
+                    self._give_up(actor, f"its script did not end: {why}")
                     self._ray.kill(actor.handle, no_restart=True)
                 else:
                     actor.handle.finish.remote()
@@ -560,8 +564,9 @@ class _Driver:
         self._replace_founders()
         if len(self._live) < (1 if self._has_begun else self._low):
             left = counted(len(self._live), "actor")
+            needs = "" if self._has_begun else f", and the run needs {self._low} to begin"
             why = listed(list(dict.fromkeys(self._given_up))[:4])
-            raise UsageError(f"{left} left, and the run needs {self._low} to begin: {why}", ExitCode.FAILED)
+            raise UsageError(f"{left} left{needs}: {why}", ExitCode.FAILED)
         without = sum(actor.node is None for actor in self._live)
         if without:
             phase += f", {without} of {counted(len(asked), 'actor')} without a machine"

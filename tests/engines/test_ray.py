@@ -25,6 +25,7 @@ import p2psgd.ray
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
+from p2psgd.ray.driver import FINISH_LIMIT_S
 from p2psgd.ray.node import Sum, are_equal, bind_port, claim_state
 from p2psgd.storage.votes import read_cluster_id
 from tests.daemons import until
@@ -290,6 +291,16 @@ def test_a_name_is_of_one_run_and_free_at_once_when_its_driver_is_killed(
         assert re.search(r"identical: True 20\d\d$", calls.whole("again", 2000, (2, 2)), re.MULTILINE)
         assert calls.states("again") == before
         assert len(set(before.values())) == 1
+
+        shutil.rmtree(next(iter(before)))  # there is no majority any more
+        with calls.begin("again", 100_000, (2, 2)) as call:
+            assert call.stdout is not None
+            while "a majority of view" not in (line := call.stdout.readline()):
+                assert line, "it has ended"
+            began = time.monotonic()
+            call.send_signal(signal.SIGINT)
+            assert call.stdout.read().endswith("KeyboardInterrupt\n")
+            assert time.monotonic() - began < FINISH_LIMIT_S
 
 
 @pytest.mark.long
