@@ -14,6 +14,7 @@ driver, as everything in Ray does.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import tempfile
 import threading
@@ -138,7 +139,7 @@ def run(
     options = _actor_options(resources, restarts)
     check_failure_timeout(failure_timeout_s)
     job = Job(
-        run=_check_name(name) or f"{Path(script).stem[:40]}-{secrets.token_hex(4)}",
+        run=name_run(name, Path(script)),
         call=secrets.token_hex(8),
         script=source,
         script_name=Path(script).name,
@@ -207,8 +208,11 @@ def _check_target(weights: str | Path | None) -> Path | None:
     return target
 
 
-def _check_name(name: str | None) -> str | None:
-    if name is not None and not (name.replace("-", "").replace("_", "").isalnum() and len(name) <= 64):
+def name_run(name: str | None, script: Path) -> str:
+    """Return the name of a run, by default one after its script; UsageError if it is a wrong one."""
+    if name is None:
+        return f"{re.sub('[^a-zA-Z0-9]', '-', script.stem)[:40]}-{secrets.token_hex(4)}"
+    if not (name.replace("-", "").replace("_", "").isalnum() and len(name) <= 64):
         raise UsageError(f"name={name!r:.80}: give 1 to 64 letters, digits, dashes and underscores")
     return name
 

@@ -25,7 +25,7 @@ import p2psgd.ray
 from p2psgd.base.errors import ExitCode, P2psgdError, UsageError
 from p2psgd.ipc.client import ControlClient
 from p2psgd.ipc.listener import control_path
-from p2psgd.ray.driver import FINISH_LIMIT_S
+from p2psgd.ray.driver import FINISH_LIMIT_S, name_run
 from p2psgd.ray.node import Sum, are_equal, bind_port, claim_state
 from p2psgd.storage.votes import read_cluster_id
 from tests.daemons import until
@@ -162,6 +162,7 @@ def test_an_actor_and_a_raylet_are_killed_and_a_machine_comes_and_nobody_else_st
 
 
 RANKED: Final = """
+import sys
 import numpy as np
 import p2psgd
 with p2psgd.attach(np.zeros(10, np.float32)) as link:
@@ -169,8 +170,11 @@ with p2psgd.attach(np.zeros(10, np.float32)) as link:
     while link.steps < 100:
         link.receive()
         link.send(np.full(10, 0.01, np.float32), threshold=1000)
+if sys.argv[1:]:
+    raise ValueError("this argument is wrong")
 """
 CALLER: Final = """
+import pathlib
 import p2psgd.ray
 from p2psgd.base.errors import UsageError
 seen = []
@@ -187,6 +191,14 @@ for case in (*cases, {"state": "/proc/none"}):
         p2psgd.ray.run(**{"script": "ranked.py", **options, **case})
     except UsageError as error:
         print(f"refused: {error}")
+try:
+    p2psgd.ray.run("ranked.py", arguments=["wrong"], **options)
+except UsageError as error:
+    print(f"refused: {error}")
+votes = pathlib.Path().glob("machine-*/.local/state/p2psgd/ray/ranked-*/state-0/votes.json")
+(name,) = {path.parts[-3] for path in votes}
+result = p2psgd.ray.run("ranked.py", name=name, **options)
+print([(row["steps"], row["starts"]) for row in result.report["per_node"]], result.identical, name)
 """
 
 
@@ -213,7 +225,7 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
     print(done.stdout, done.stderr)
     assert done.returncode == 0
     lines = [line for line in done.stdout.splitlines() if line.startswith(("[(", "True", "refused"))]
-    ended, seen, *refused = lines  # what Ray's own processes log stands among them
+    ended, seen, *refused, mended = lines  # what Ray's own processes log stands among them
     assert ended == "[(100, 1), (100, 1)] True []"
     assert seen == "True {100}"
     assert "only 2 of the 3 nodes that begin the run have found room within 40 s" in refused[0]
@@ -221,6 +233,8 @@ def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
     assert "KeyError: 'no such column'" in refused[2]
     assert "the run needs 2 to begin: " in refused[3]
     assert "/proc/none" in refused[3]
+    assert "ValueError: this argument is wrong" in refused[4]
+    assert mended.startswith("[(100, 1), (100, 1)] True ranked-")  # the state of a call without name is kept
     logs = [path.read_text() for path in tmp_path.glob("machine-*/.local/state/p2psgd/ray/again/*/log.txt")]
     assert {rank for rank in (0, 1) for log in logs if f"rank {rank} of 2" in log} == {0, 1}
 
@@ -386,6 +400,12 @@ def test_two_actors_of_a_machine_have_a_state_and_a_port_each(tmp_path: Path) ->
     (one, address), (two, another) = bind_port("127.0.0.1"), bind_port("127.0.0.1")
     with one, two, socket.create_server(one.getsockname()):  # as a daemon does, while its actor has the port
         assert address != another
+
+
+def test_the_name_of_a_call_without_one_may_be_given_to_a_later_call() -> None:
+    name = name_run(None, Path("a/my train.v2.py"))
+    assert re.fullmatch("my-train-v2-[0-9a-f]{8}", name)
+    assert name_run(name, Path("train.py")) == name
 
 
 def test_an_actor_waits_for_those_of_an_earlier_call_to_end(tmp_path: Path) -> None:
