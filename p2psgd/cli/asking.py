@@ -111,7 +111,7 @@ def events(
     kind: Annotated[str | None, typer.Option(help="Only events of this kind.")] = None,
     last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last so many until now.")] = None,
 ) -> None:
-    """Print what happened to a node, whether it runs or not; of a model in parts to each of them, by time."""
+    """Print what happened to a node, and to each of its parts if it has some, whether it runs or not."""
     from p2psgd.cli.events import print_events
 
     print_events(

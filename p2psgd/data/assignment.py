@@ -329,7 +329,7 @@ class Turn:
 
 @contextlib.contextmanager
 def raised_termination() -> Iterator[None]:
-    """Make SIGTERM raise SystemExit meanwhile, unless the script handles it. The next one kills."""
+    """Make the first SIGTERM raise SystemExit meanwhile, unless the script handles it."""
     if threading.current_thread() is threading.main_thread() and _is(signal.SIG_DFL):
         signal.signal(signal.SIGTERM, _end)
     try:
@@ -344,5 +344,5 @@ def _is(handler: object) -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come twice for one stop; SIGKILL comes last
     raise SystemExit(128 + number)

@@ -134,6 +134,7 @@ def _leave_by_sigterm() -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come twice for one stop; SIGKILL comes last
     sys.exit(128 + number)
 
 

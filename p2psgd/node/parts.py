@@ -85,8 +85,10 @@ class Parts:
         loop.set_exception_handler(self._on_bug)
         try:
             await self._wait_for_former()
-            self._events.write("start", f"{formatting.counted(self._count, 'part')}, pid {os.getpid()}")
             self._start_trainer()
+            if self._events.cut_short:
+                self._events.write("cut short", "the last run of these parts did not end cleanly")
+            self._events.write("start", f"{formatting.counted(self._count, 'part')}, pid {os.getpid()}")
             keepers = [loop.create_task(self._keep(index)) for index in range(self._count)]
             watch = loop.create_task(self._watch())
             for task in (*keepers, watch):
@@ -326,6 +328,7 @@ class Parts:
             pid=os.getpid(),
             parts=self._count,
             daemons=self._daemons,
+            trouble=self._events.trouble,
             trainer=None
             if trainer is None
             else GroupTrainer(
@@ -364,7 +367,9 @@ class Parts:
             log.info("%s has come while this node ends", number.name)
             return
         if self._stopping.is_set():
-            log.warning("stopped at once, without waiting for acknowledgements")
+            words = "stopped at once, without waiting for acknowledgements"
+            log.warning(words)
+            self._events.write("stop", f"{words} (exit code {ExitCode.TEMPORARY:d})")
             if self._trainer is not None:
                 self._trainer.kill()
             self._send(signal.SIGKILL)

@@ -36,12 +36,15 @@ class GroupTrainer(Part):
 
 
 class PartsStatus(Part):
-    """The process that runs the daemons of all parts of a machine. `trainer`: None if it was given none."""
+    """The process that runs the daemons of all parts of a machine. `trainer`: None if it was given none;
+    `trouble`: why events of the trainer command could not be written, the last time.
+    """
 
     pid: int
     parts: int
     daemons: Sequence[PartDaemon] = ()
     trainer: GroupTrainer | None = None
+    trouble: str = ""
 
 
 def parts_lines(status: PartsStatus) -> Iterator[str]:
@@ -54,6 +57,8 @@ def parts_lines(status: PartsStatus) -> Iterator[str]:
         restarts = f", {counted(trainer.restarts, 'restart')}" if trainer.restarts else ""
         crash = f"; {trainer.crash}" if trainer.crash else ""
         yield printable(f"trainer     {state}{restarts}{crash}: {trainer.command}")
+    if status.trouble:
+        yield printable(f"events      {status.trouble}")
     for daemon in status.daemons:
         if daemon.restarts:
             times = counted(daemon.restarts, "restart")

@@ -47,6 +47,7 @@ from p2psgd.wire.mode import parse_mode
 NAMESPACE: Final = "p2psgd"  # of the actors' names in Ray
 SCRIPT_BYTES_MAX: Final = 16 * 1024 * 1024
 TURN_S: Final = 0.5  # between two looks at the actors
+STATES_S: Final = 15.0  # to wait for actors with states of an earlier call, beyond as many as begin the run
 AWAY_S: Final = 15.0  # without a look: its actor or machine may be gone, and Ray has not said so
 BACK_LIMIT_S: Final = 60.0  # for a node that is being started again when all others have trained
 FINISH_LIMIT_S: Final = 60.0  # for the last mini-batch, once the caller wants the end
@@ -162,13 +163,15 @@ def run(
                 raise UsageError(words, ExitCode.TEMPORARY) from None
             stack.callback(ray.shutdown)
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="p2psgd-ray-")))
-        driver = _Driver(ray, job, low=low, options=options, progress=progress, place=place)
+        driver = _Driver(
+            ray, job, low=low, options=options, progress=progress, place=place, goes_on=name is not None
+        )
         stack.callback(driver.close)
         interruption = Interruption()  # it takes signals in the main thread alone
         if threading.current_thread() is threading.main_thread():
             stack.enter_context(interruption)
         driver.ask_for_actors(high)
-        result = driver.execute(interruption, wait_s, keep=name is not None)
+        result = driver.execute(interruption, wait_s)
     if target is not None:
         with replacing(target, mode=0o666) as file:
             file.write(result.weights)
@@ -298,6 +301,11 @@ class _Actor:
     started: str = ""  # the last incarnation that has started a daemon
     trouble: str = ""  # of the last look, if it has failed on its machine
 
+    @property
+    def has_state(self) -> bool:
+        """Return whether its state is of a run, and its daemon has not been started."""
+        return self.look is not None and self.look.cluster_id is not None
+
 
 class _Driver:
     """A run, from the first actor to the report."""
@@ -311,8 +319,11 @@ class _Driver:
         options: dict[str, Any],
         progress: Progress | None,
         place: Path,
+        goes_on: bool,
     ) -> None:
+        """`goes_on`: with states of an earlier call, if there are some, and a later one goes on with its."""
         self._ray: Any = ray
+        self._goes_on = goes_on
         self._job, self._low, self._options = job, low, options
         self._authority: Authority = create_authority(place / "ca", job.run, now=datetime.now(UTC))
         self._progress = progress
@@ -320,6 +331,7 @@ class _Driver:
         self._actors: list[_Actor] = []
         self._nodes: dict[int, _Node] = {}
         self._founders: list[_Actor] = []
+        self._run: int | None = None  # its cluster id, once it has begun
         self._given_up: list[str] = []  # why, of actors
         self._ranked = False
         self._began = time.monotonic()
@@ -351,7 +363,7 @@ class _Driver:
         for actor in self._actors:
             self._ray.kill(actor.handle, no_restart=True)
 
-    def execute(self, interruption: Interruption, wait_s: float, *, keep: bool) -> Result:
+    def execute(self, interruption: Interruption, wait_s: float) -> Result:
         """Go through all phases; UsageError if the run cannot begin or go on."""
         with self._display:
             self._gather(interruption, wait_s)
@@ -366,7 +378,7 @@ class _Driver:
             identical = are_equal(sums.values(), interrupted=cut_short) and all(
                 each.is_right for each in sums.values()
             )
-            troubles += self._stop(remove=identical and not keep)
+            troubles += self._stop(remove=identical and not self._goes_on)
             report = self._report(sums, wall_s, identical=identical) | {"troubles": troubles}
             self._display.say(summary_text(report), *(f"failed: {each}" for each in troubles))
         return Result(identical, report["digest"], report, weights)
@@ -413,15 +425,26 @@ class _Driver:
     # -- the phases
 
     def _gather(self, interruption: Interruption, wait_s: float) -> None:
-        """Wait until as many actors run as begin the run."""
+        """Wait until as many actors run as begin the run: those with its states, if it goes on."""
         deadline = time.monotonic() + wait_s
-        while len(found := [actor for actor in self._live if actor.look]) < self._low:
+        enough_since: float | None = None
+        while True:
+            found = [actor for actor in self._live if actor.look]
+            states = sum(actor.has_state for actor in found)
+            if len(found) < self._low:
+                enough_since = None
+            elif not self._goes_on or states >= self._low or len(found) == len(self._live):
+                break
+            else:
+                enough_since = enough_since or time.monotonic()
+                if time.monotonic() > enough_since + STATES_S:
+                    break
             self._turn(GATHERING)
             if interruption.requested:
                 raise KeyboardInterrupt
-            if time.monotonic() > deadline:
+            if len(found) < self._low and time.monotonic() > deadline:
                 raise UsageError(self._too_small(len(found), wait_s), ExitCode.TEMPORARY)
-        found.sort(key=lambda actor: actor.look is None or actor.look.cluster_id is None)  # states go on
+        found.sort(key=lambda actor: not actor.has_state)
         self._founders = found[: self._low]
 
     def _too_small(self, found: int, wait_s: float) -> str:
@@ -587,21 +610,23 @@ class _Driver:
         """Give up actors with states of another run than this one; UsageError if the nodes that are to begin
         it have states of several runs, which never become one.
         """
+        views = [node.status.view for node in self._nodes.values()]
+        if self._run is None:
+            self._run = next((int(view.cluster_id, 16) for view in views if view and view.number), None)
         runs: dict[int, list[str]] = {}
-        for actor in self._founders:
+        for actor in self._founders if self._run is None else ():
             if actor.look and actor.look.cluster_id is not None:
                 runs.setdefault(actor.look.cluster_id, []).append(actor.look.place)
-        if len(runs) > 1 and not self._has_begun:
+        if len(runs) > 1:
             raise UsageError(
                 f"the states of {self._job.run!r} are of {len(runs)} runs, which never become one:"
                 f" {'; '.join(map(listed, runs.values()))}: keep the directories of one run and remove the"
                 " others, or give another name",
                 ExitCode.CONFIGURATION,
             )
-        views = [actor.node.status.view for actor in self._founders if actor.node]
-        run = {int(view.cluster_id, 16) for view in views if view and view.number} or runs.keys()
+        run = next(iter(runs), self._run)
         for actor in self._live:
-            if run and actor.look and actor.look.cluster_id not in (None, *run):
+            if run is not None and actor.look and actor.look.cluster_id not in (None, run):
                 self._give_up(actor, f"its state is of another run: remove {actor.look.place}")
                 self._ray.kill(actor.handle, no_restart=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from tests.daemons import P2PSGD
 from tests.operations.machines import CHECKOUT
 
 PAGES: Final = CHECKOUT / "docs" / "engines"
-PROGRAM: Final = f'exec {" ".join(P2PSGD)} "$@"'
+PROGRAM: Final = f'exec {shlex.join(P2PSGD)} "$@"'
 
 
 def blocks_of(page: str, language: str = "") -> list[str]:

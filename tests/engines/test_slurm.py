@@ -210,8 +210,10 @@ def check_end(slurm: Slurm, place: Path, commands: str, trainer: str) -> None:
     number = desk.type(commands)
     try:
         until(lambda: not slurm.job(number, "%T"), f"job {number} ends", timeout_s=LIMIT_S)
+        words = slurm.run("scontrol", "show", "job", number)
     finally:
         print(desk.output(), flush=True)
+    assert set(re.findall(r"JobState=(\w+)", words)) == {"COMPLETED"}, words
     states = [place / "run" / f"node-{task}" for task in range(TASKS)]
     kept = [CheckpointStore(state / FOLDER).latest()[0] for state in states]
     assert len({None if each is None else each.digest for each in kept}) == 1

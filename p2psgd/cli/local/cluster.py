@@ -324,24 +324,23 @@ class Cluster:
 # ----------------------------------------------------------------------------
 # Ctrl+C, once and twice: the first asks the run to stop and be compared, the second ends it at once.
 #
-# SIGTERM and SIGHUP (the terminal was closed) count like Ctrl+C. Daemons and trainers run in sessions of
-# their own, so a terminal's Ctrl+C reaches this process alone, which decides what it means for them.
+# SIGTERM and SIGHUP (the terminal was closed) ask it to stop as well, and may come twice for that. Daemons
+# and trainers run in sessions of their own, so a terminal's Ctrl+C reaches this process alone, which decides
+# what it means for them.
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interruption:
-    """A context: the first signal sets `requested`, the second raises KeyboardInterrupt; main thread only."""
+    """A context: the first signal sets `requested`, a Ctrl+C after it raises KeyboardInterrupt once; main
+    thread only.
+    """
 
     def __init__(self) -> None:
-        self._count = 0
+        self.requested = False  # somebody asked the run to stop
+        self._ends = False
         self._previous: dict[signal.Signals, Any] = {}
-
-    @property
-    def requested(self) -> bool:
-        """Return whether somebody asked the run to stop."""
-        return self._count > 0
 
     def __enter__(self) -> Interruption:
         for number in SIGNALS:
@@ -358,6 +357,7 @@ class Interruption:
             signal.signal(number, previous)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._count += 1
-        if self._count == 2:  # later ones must not disturb the killing that the second one began
+        if self.requested and number == signal.SIGINT and not self._ends:
+            self._ends = True  # later ones must not disturb the killing that this one begins
             raise KeyboardInterrupt
+        self.requested = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,7 @@ def read_hosts(path: Path, advice: str = "") -> tuple[Address, ...]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         words = (getattr(error, "strerror", None) or "it is not a text file").lower()
-        words += "" if path.is_file() else advice
+        words += "" if os.path.isfile(path) else advice
         sentence = f"cannot read the list of hosts {path.absolute()}: {words}"
         raise UsageError(sentence, ExitCode.CONFIGURATION) from None
     return parse_hosts(text, str(path))

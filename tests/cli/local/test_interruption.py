@@ -15,11 +15,13 @@ def test_the_first_signal_is_a_request(number: signal.Signals) -> None:
         assert interruption.requested
 
 
-def test_the_second_ends_the_run_and_later_ones_do_not_disturb_that() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_ctrl_c_after_it_ends_the_run_and_later_ones_do_not_disturb_that(first: signal.Signals) -> None:
     with Interruption():
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(first)
+        signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
 

@@ -18,13 +18,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from p2psgd.base.errors import ExitCode, P2psgdError
-from p2psgd.ipc.part import combine_digests
+from p2psgd.ipc.part import combine_digests, group_directory
 from p2psgd.net.address import Address
 from p2psgd.net.peer_sources.parse import parse_peers
 from p2psgd.node.options import NodeOptions
 from p2psgd.node.parts import Parts
 from p2psgd.observe.status import TrainerStatus
 from p2psgd.storage.checkpoint_store import CheckpointStore
+from p2psgd.storage.event_log import EVENTS_NAME, EventLog, last_event
 from p2psgd.storage.files import FOLDER
 from tests import DEADLINE_S
 from tests.cli.local.conditions import wait_until
@@ -318,6 +319,27 @@ def test_a_daemon_that_does_not_answer_as_the_trainer_ends_makes_no_complete_tra
     assert parts._ending == (
         "the trainer ended without attaching to this node: train",
         ExitCode.CONFIGURATION,
+    )
+
+
+def test_a_second_ctrl_c_ends_all_parts_at_once_and_a_second_sigterm_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come twice for one stop. The next start says that the last run was cut short, or was not."""
+    parts = answering(tmp_path, monkeypatch, [])
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    group = group_directory(tmp_path)
+    group.mkdir()
+    parts._on_signal(signal.SIGTERM)
+    parts._on_signal(signal.SIGTERM)
+    assert not ended
+    assert EventLog(group).cut_short is False, "there are no events"
+    parts._on_signal(signal.SIGINT)
+    assert ended == [ExitCode.TEMPORARY]
+    assert not EventLog(group).cut_short
+    assert last_event(group / EVENTS_NAME)["words"] == (  # type: ignore[index]
+        "stopped at once, without waiting for acknowledgements (exit code 75)"
     )
 
 

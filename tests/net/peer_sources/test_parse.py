@@ -38,7 +38,13 @@ def test_a_file_is_named_by_its_path_with_or_without_a_scheme(
         source = parse_peers(text)
         assert source.ask() == (Address("alpha", 7315), Address("beta", 7000))
         assert (source.ordered, source.again, source.names_file) == (True, False, True)
-    assert "cannot read the list of hosts" in str(refusal("none.txt"))
+
+
+def test_hosts_in_place_of_their_list_are_refused_with_what_to_give() -> None:
+    for text in ("127.0.0.1:7315", "", ",".join(f"host-{number}.example:7315" for number in range(50))):
+        words = str(refusal(text))
+        assert words.startswith("cannot read the list of hosts /")
+        assert "--peers takes the path of a file with one host[:port] a line, or a source, such" in words
 
 
 def test_an_unknown_scheme_is_refused_with_those_that_are_known() -> None:
