@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ SUM_BITS: Final = 62
 NOTHING: Final = -2000  # the exponent of a group of zeros: below that of any number
 EXPONENT_MIN, EXPONENT_MAX = -1080, 1024  # of any other group
 PIECE_NUMBERS: Final = 1 << 18  # rounded at once: 2 MiB stay in the cache
+POWER_MIN, POWER_MAX = -1022, 1023  # of 2 as a float64 with all its digits
 
 Exponents = NDArray[np.int16]
 Sums = NDArray[np.int64]
@@ -64,10 +65,13 @@ def round_numbers(
     """Round what is within the limits to int64, (P + 1,)."""
     bits = bits_of(portions)
     rounded = np.empty(len(gradient) + 1, np.int64)
+    buffer = np.empty(min(len(gradient), PIECE_NUMBERS), np.float64)
     for limit, (begin, end) in zip(limits[:-1], pairwise(borders[:-1]), strict=True):
         for start in range(int(begin), int(end), PIECE_NUMBERS):
             piece = gradient[start : min(start + PIECE_NUMBERS, int(end))]
-            rounded[start : start + len(piece)] = np.rint(np.ldexp(piece, bits - int(limit)))
+            scaled = buffer[: len(piece)]
+            _scale(piece, bits - int(limit), scaled)
+            rounded[start : start + len(piece)] = np.rint(scaled, out=scaled)
     rounded[-1] = int(np.rint(np.ldexp(loss, bits - int(limits[-1]))))
     return rounded
 
@@ -80,5 +84,15 @@ def read_sums(
     gradient = np.empty(len(sums) - 1, np.float64)
     with np.errstate(over="ignore"):
         for limit, (begin, end) in zip(limits[:-1], pairwise(borders[:-1]), strict=True):
-            gradient[begin:end] = np.ldexp(sums[begin:end].astype(np.float64), int(limit) - bits)
+            _scale(sums[begin:end], int(limit) - bits, gradient[begin:end])
         return float(np.ldexp(np.float64(sums[-1]), int(limits[-1]) - bits)), gradient
+
+
+def _scale(numbers: NDArray[Any], power: int, scaled: NDArray[np.float64]) -> None:
+    """Write numbers x 2^power, as float64 and rounded once. Where 2^power is a float64 a product gives the
+    same bits as ldexp, which takes five times as long.
+    """
+    if POWER_MIN <= power <= POWER_MAX:
+        np.multiply(numbers, math.ldexp(1.0, power), out=scaled)
+    else:
+        np.ldexp(numbers, power, out=scaled)

@@ -134,6 +134,26 @@ def test_rounded_numbers_fit_whatever_portions_there_are(
             assert np.abs(np.asarray(exact) - near).max() <= error
 
 
+@given(
+    arrays.arrays(np.float64, 5, elements=st.floats(allow_nan=False, allow_infinity=False)),
+    arrays.arrays(np.int64, 6, elements=st.integers(-(2**62), 2**62)),
+    st.integers(-1080, 1024),
+    COUNTS,
+)
+def test_scaling_gives_the_bits_of_ldexp(
+    gradient: np.ndarray, sums: np.ndarray, limit: int, portions: int
+) -> None:
+    """Which another implementation may use: a product and ldexp round alike, subnormal numbers included."""
+    borders, bits = borders_of([5]), bits_of(portions)
+    limits = np.array([limit, 0], np.int16)
+    with np.errstate(over="ignore"):
+        expected = np.ldexp(sums[:-1].astype(np.float64), limit - bits)
+    assert read_sums(sums, limits, borders, portions)[1].tobytes() == expected.tobytes()
+    within = np.where(np.frexp(gradient)[1] <= limit, gradient, 0.0)
+    rounded = round_numbers(0.0, within, limits, borders, portions)
+    assert (rounded[:-1] == np.rint(np.ldexp(within, bits - limit)).astype(np.int64)).all()
+
+
 def test_the_exponent_is_the_least_power_of_two_above_all() -> None:
     borders = borders_of([1, 1, 1])
     found = exponents_of(0.0, np.array([1.0, -0.75, 4.0]), borders)
