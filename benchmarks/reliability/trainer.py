@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.base.errors import DaemonLost
+from p2psgd.base.interruption import Interruption
 from p2psgd.client.link import Link
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape
-from p2psgd.recipes.main import Interruption
 from p2psgd.recipes.model import Net, initial_weights
 from p2psgd.recipes.recipe import Recipe
 
@@ -99,14 +99,14 @@ def train(notes_path: Path, rate: float, initial: Vector | dict[str, Vector], ma
     ):
         arrivals = Arrivals(link, notes)
         due = time.monotonic()
-        while not (link.stopping or interruption.wanted):
+        while not (link.stopping or interruption.requested):
             arrivals.take()
             delta = make_delta(link.weights)
             begin = time.monotonic()
             link.send(delta, threshold=STEP)
             notes.write(f"s {link.steps} {begin:.5f} {time.monotonic():.5f}\n")
             due = max(due + 1 / rate, time.monotonic())  # what was late is not made up for
-            while (left := due - time.monotonic()) > 0 and not (link.stopping or interruption.wanted):
+            while (left := due - time.monotonic()) > 0 and not (link.stopping or interruption.requested):
                 if link.wait(left):
                     arrivals.take()
 

@@ -19,8 +19,8 @@ import numpy as np
 
 import p2psgd
 from p2psgd.base.errors import DaemonLost
+from p2psgd.base.interruption import Interruption
 from p2psgd.client.link import Link
-from p2psgd.recipes.main import Interruption
 from p2psgd.wire.codec import crc32c
 
 
@@ -33,7 +33,7 @@ def train(notes: TextIO, count: int, pace_s: float) -> None:
         Interruption() as interruption,
     ):
         link.receive()
-        while not (link.stopping or interruption.wanted):
+        while not (link.stopping or interruption.requested):
             give(link, notes, chance, pace_s)
 
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 import p2psgd
 from benchmarks.scaling.model import DENSE_TENSORS
 from p2psgd.base.errors import DaemonLost
+from p2psgd.base.interruption import Interruption
 from p2psgd.client.link import Link
-from p2psgd.recipes.main import Interruption
 
 STEP: Final = 16  # quanta
 SPARE: Final = 1 << 16  # places from which a delta may begin
@@ -103,7 +103,7 @@ def main() -> None:
             paced = Paced(link, notes, float(computing_s), deltas)
             link.receive()
             step = paced.dense_step if way == "dense" else paced.step
-            while not (link.stopping or interruption.wanted):
+            while not (link.stopping or interruption.requested):
                 step()
     except DaemonLost as error:
         sys.exit(f"{error}")

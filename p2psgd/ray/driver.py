@@ -31,8 +31,8 @@ from rich.console import Console
 
 from p2psgd.base.errors import FINAL, ExitCode, P2psgdError, UsageError, cannot
 from p2psgd.base.formatting import counted, listed, printable
+from p2psgd.base.interruption import Interruption
 from p2psgd.cli.ca_authority import Authority, create_authority
-from p2psgd.cli.local.cluster import Interruption
 from p2psgd.cli.local.report import Display, Outcome, Report, build_report, summary_text
 from p2psgd.cli.local.run import Speed
 from p2psgd.cli.local.verify import Convergence, frontier_of, who_lacks_what

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd.base.errors import ExitCode, TrainerError, UsageError
+from p2psgd.base.interruption import Interruption
 from p2psgd.client.attach import attach
 from p2psgd.client.data_digest import CountedSamples, digest_data, sampled_rows
 from p2psgd.client.link import Link
@@ -24,7 +25,6 @@ from p2psgd.recipes.datasets import Dataset, load_data_of
 from p2psgd.recipes.gradients import ROWS, HostFeed, loss_and_accuracy, net_shape
 from p2psgd.recipes.initial import starting_weights
 from p2psgd.recipes.lbfgs import Lbfgs, NoProgress, Vector, dot
-from p2psgd.recipes.main import Interruption
 from p2psgd.recipes.model import Net, Shape, flat
 from p2psgd.recipes.recipe import Recipe
 from p2psgd.recipes.shared_state import VECTORS, SharedState
@@ -94,7 +94,7 @@ def minimize(
     )
     with link, Interruption() as interruption:
         training = FullBatchTraining(
-            recipe, dataset, link, interrupted=lambda: interruption.wanted or link.stopping, say=say
+            recipe, dataset, link, interrupted=lambda: interruption.requested or link.stopping, say=say
         )
         finished = training.run(flat(tensors).astype(np.float64), steps or recipe.lbfgs.iterations)
         link.close(finished=finished)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
 
 from p2psgd.base.errors import TrainerError, UsageError
+from p2psgd.base.interruption import Interruption
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.recipes.datasets import Dataset, load_data_of
@@ -26,37 +24,6 @@ from p2psgd.recipes.training import (
     Training,
     TrainingContext,
 )
-
-# ----------------------------------------------------------------------------
-# SIGTERM and Ctrl+C as a flag: what is in work is finished first.
-
-
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class Interruption:
-    """A context in which these signals only set `wanted`, but for a second Ctrl+C; for the main thread."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        self._before = {number: signal.signal(number, self._set) for number in SIGNALS}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _set(self, number: int, frame: FrameType | None) -> None:
-        # What it waits for may never come, such as room while there is no majority.
-        if self.wanted and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.wanted = True
-
 
 # ----------------------------------------------------------------------------
 # `p2psgd train`: the built-in trainer from the recipe to the last report.
@@ -118,7 +85,7 @@ def train(
             rank = NO_RANK
         context = TrainingContext(
             backend=backend,
-            interrupted=lambda: interruption.wanted,
+            interrupted=lambda: interruption.requested,
             elapsed_s=max(0.0, time.time() - began),
             trace=trace,
         )
@@ -132,10 +99,10 @@ def train(
                 f"{place} has not enough memory to train recipe {recipe.name}: {error};"
                 " give a smaller batch, or a smaller net"
             ) from None
-        if seconds is not None and not (link.steps or interruption.wanted or link.stopping):
+        if seconds is not None and not (link.steps or interruption.requested or link.stopping):
             words = f"the {seconds:g} s of --seconds were over before the first step"
             raise UsageError(f"{words}: give more")
-        link.close(finished=not interruption.wanted)
+        link.close(finished=not interruption.requested)
 
 
 def _make_training(

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from p2psgd.cli.local.cluster import Interruption
+from p2psgd.base.interruption import Interruption
 from tests.certificates import Certificates
 from tests.chaos import account
 from tests.chaos.chaos import RATE

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.base.errors import DaemonLost, TrainerError
+from p2psgd.base.interruption import Interruption
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape
-from p2psgd.recipes.main import Interruption
 from p2psgd.recipes.model import Net
 from p2psgd.recipes.recipe import Recipe
 from tests.chaos import evaluations
@@ -66,7 +66,7 @@ def train(notes: Path) -> None:
     ):
 
         def is_over() -> bool:
-            return link.stopping or interruption.wanted
+            return link.stopping or interruption.requested
 
         lines.write(f"{evaluations.BEGAN}\n")
         while not is_over():

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from p2psgd.cli.local.cluster import Interruption
+from p2psgd.base.interruption import Interruption
 from p2psgd.observe.status import ROWS_MAX
 from tests.chaos import account, counts
 from tests.chaos.chaos import Chaos, Deed

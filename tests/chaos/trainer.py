@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 import p2psgd
 from p2psgd.base.errors import DaemonLost
+from p2psgd.base.interruption import Interruption
 from p2psgd.recipes.datasets import load_dataset
 from p2psgd.recipes.gradients import net_shape
-from p2psgd.recipes.main import Interruption
 from p2psgd.recipes.model import Net, initial_weights
 from p2psgd.recipes.recipe import Recipe
 from p2psgd.wire.mode import parse_mode
@@ -57,7 +57,7 @@ def train(notes: Path, word: str, every_s: float = 0.1) -> None:
         chance = np.random.default_rng()
         number, made = int(link.node.removeprefix("node-")), 0
         of_net, places = counts.is_net(len(link.weights)), counts.places(len(link.weights))[number]
-        while not (link.stopping or interruption.wanted):
+        while not (link.stopping or interruption.requested):
             due = time.monotonic() + every_s
             link.receive()
             if not pause.exists():

@@ -1,4 +1,4 @@
-"""What the pages of docs/engines have a person type, and the programs that it finds there."""
+"""The blocks of commands in the pages of docs/engines, and a PATH with stand-ins for what they run."""
 
 from __future__ import annotations
 

@@ -91,6 +91,13 @@ class Machines:
         )
 
 
+@pytest.fixture
+def needs_ray(needs: Callable[..., None]) -> None:
+    needs()
+    if find_spec("ray") is None:
+        pytest.skip("needs Ray")
+
+
 @contextmanager
 def ray_machines(place: Path, number: int) -> Iterator[Machines]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.engines.ray_cluster", str(place), str(number)]
@@ -108,13 +115,11 @@ def ray_machines(place: Path, number: int) -> Iterator[Machines]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("needs_ray")
 @pytest.mark.timeout(1800)
 def test_an_actor_and_a_raylet_are_killed_and_a_machine_comes_and_nobody_else_starts_again(
-    tmp_path: Path, needs: Callable[..., None]
+    tmp_path: Path,
 ) -> None:
-    needs()
-    if find_spec("ray") is None:
-        pytest.skip("needs Ray")
     for example in EXAMPLES.glob("*.py"):
         shutil.copy(example, tmp_path)
     with ray_machines(tmp_path, 4) as machines, (tmp_path / "output.txt").open("w+") as output:
@@ -203,13 +208,9 @@ print([(row["steps"], row["starts"]) for row in result.report["per_node"]], resu
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("needs_ray")
 @pytest.mark.timeout(1800)
-def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(
-    tmp_path: Path, needs: Callable[..., None]
-) -> None:
-    needs()
-    if find_spec("ray") is None:
-        pytest.skip("needs Ray")
+def test_a_run_ends_by_itself_and_what_cannot_go_on_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "ranked.py").write_text(RANKED)
     (tmp_path / "broken.py").write_text("raise KeyError('no such column')\n")
     with ray_machines(tmp_path, 2) as machines:
@@ -287,13 +288,9 @@ class Calls:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("needs_ray")
 @pytest.mark.timeout(1800)
-def test_a_name_is_of_one_run_and_free_at_once_when_its_driver_is_killed(
-    tmp_path: Path, needs: Callable[..., None]
-) -> None:
-    needs()
-    if find_spec("ray") is None:
-        pytest.skip("needs Ray")
+def test_a_name_is_of_one_run_and_free_at_once_when_its_driver_is_killed(tmp_path: Path) -> None:
     with ray_machines(tmp_path, 2) as machines:
         calls = Calls(tmp_path, machines)
         with calls.begin("again", 100_000, (2, 2)):
@@ -318,13 +315,9 @@ def test_a_name_is_of_one_run_and_free_at_once_when_its_driver_is_killed(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("needs_ray")
 @pytest.mark.timeout(1800)
-def test_states_of_two_runs_are_one_sentence_and_one_that_comes_late_is_given_up(
-    tmp_path: Path, needs: Callable[..., None]
-) -> None:
-    needs()
-    if find_spec("ray") is None:
-        pytest.skip("needs Ray")
+def test_states_of_two_runs_are_one_sentence_and_one_that_comes_late_is_given_up(tmp_path: Path) -> None:
     with ray_machines(tmp_path, 2) as machines:
         calls = Calls(tmp_path, machines)
         for name, machine in zip(("one", "other"), machines.raylets, strict=True):

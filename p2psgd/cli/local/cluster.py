@@ -14,8 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from types import TracebackType
 
 from p2psgd.base.errors import ExitCode, UsageError
 from p2psgd.base.formatting import printable
@@ -319,45 +318,3 @@ class Cluster:
         }
         threads = str(max(1, len(os.sched_getaffinity(0)) // len(self._plan.replicas)))
         return dict.fromkeys(THREAD_VARIABLES, threads) | environment
-
-
-# ----------------------------------------------------------------------------
-# Ctrl+C, once and twice: the first asks the run to stop and be compared, the second ends it at once.
-#
-# SIGTERM and SIGHUP (the terminal was closed) ask it to stop as well, and may come twice for that. Daemons
-# and trainers run in sessions of their own, so a terminal's Ctrl+C reaches this process alone, which decides
-# what it means for them.
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interruption:
-    """A context: the first signal sets `requested`, a Ctrl+C after it raises KeyboardInterrupt once; main
-    thread only.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False  # somebody asked the run to stop
-        self._ends = False
-        self._previous: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        for number in SIGNALS:
-            previous = signal.getsignal(number)
-            if previous is not signal.SIG_IGN:  # nohup, or a shell's background job: stays ignored
-                self._previous[number] = previous
-                signal.signal(number, self._handle)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT and not self._ends:
-            self._ends = True  # later ones must not disturb the killing that this one begins
-            raise KeyboardInterrupt
-        self.requested = True

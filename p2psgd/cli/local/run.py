@@ -15,7 +15,8 @@ from rich.console import Console
 
 from p2psgd.base import formatting
 from p2psgd.base.errors import FINAL, DaemonLost, ExitCode, P2psgdError, UsageError
-from p2psgd.cli.local.cluster import Cluster, Interruption, LocalDaemon
+from p2psgd.base.interruption import Interruption
+from p2psgd.cli.local.cluster import Cluster, LocalDaemon
 from p2psgd.cli.local.output import ScriptOutput
 from p2psgd.cli.local.plan import Plan
 from p2psgd.cli.local.report import (

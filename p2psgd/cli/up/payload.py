@@ -55,11 +55,11 @@ class Payload:
         files |= {f"wheels/{each.name}": _read(each) for each in wheels if each not in ours}
         if sum(map(len, files.values())) > BYTES_MAX:
             raise UsageError(f"the wheels in {wheel} have more than {BYTES_MAX} bytes together")
-        files |= {name: _read(units / name, of=f"--units {units}") for name in UNITS}
-        files["node.toml"] = _read(config or units / "node.toml.example", of="--config")
+        files |= {name: _read(units / name, "--units (systemd/ of a checkout)") for name in UNITS}
+        files["node.toml"] = _read(config or units / "node.toml.example", "--config")
         files["hosts.txt"] = _read(hosts)
         if trainer_env is not None:
-            files["trainer.env"] = _read(trainer_env, of="--trainer-env")
+            files["trainer.env"] = _read(trainer_env, "--trainer-env")
         return cls(files, trainer)
 
     def of_node(self, address: Address, tls: Path) -> dict[str, bytes]:
@@ -100,13 +100,12 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _read(path: Path, *, of: str = "") -> bytes:
-    """Return a file of an option; UsageError if it cannot be read."""
+def _read(path: Path, option: str = "") -> bytes:
+    """Return a file, which this option has named; UsageError if it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        advice = "; the folder systemd/ of a checkout has it" if of.startswith("--units") else ""
-        words = f"{of}: there is no file {path}{advice}" if of else f"there is no file {path}"
-        raise UsageError(words, ExitCode.CONFIGURATION) from None
+        words = f"there is no file {path}"
+        raise UsageError(f"{option}: {words}" if option else words, ExitCode.CONFIGURATION) from None
     except OSError as error:
         raise cannot(f"read {path}", error) from None

@@ -11,8 +11,6 @@ from p2psgd.net.address import Address, parse_hosts
 from p2psgd.net.peer_sources.source import PeerSource
 
 FILE_BYTES_MAX: Final = 1024 * 1024
-
-
 ADVICE: Final = (
     ": --peers takes the path of a file with one host[:port] a line, or a source, such as dns:NAME or"
     " env:VARIABLE"

@@ -238,7 +238,7 @@ def test_the_script_for_a_machine_is_one_that_a_shell_reads() -> None:
         ({"ssh": "nosuchssh -4"}, "--ssh 'nosuchssh -4': there is no command nosuchssh"),
         (
             {"units": "nowhere"},
-            "--units nowhere: there is no file nowhere/p2psgd.service; the folder systemd/",
+            "--units (systemd/ of a checkout): there is no file nowhere/p2psgd.service",
         ),
         ({"trainer_env": "nofile"}, "--trainer-env: there is no file nofile"),
         ({"config": "nofile"}, "cannot read the configuration nofile: no such file"),

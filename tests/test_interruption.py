@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from p2psgd.cli.local.cluster import Interruption
+from p2psgd.base.interruption import Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
