@@ -37,7 +37,7 @@ def errors() -> list[str]:
 
 @pytest.fixture
 def make(tmp_path: Path, errors: list[str]) -> Iterator[Make]:
-    """Make the file of one life; its thread ends with the test."""
+    """Make the file of one life; its thread has ended when the test has."""
     made: list[UpdateWal] = []
 
     def one() -> UpdateWal:
@@ -47,7 +47,8 @@ def make(tmp_path: Path, errors: list[str]) -> Iterator[Make]:
     yield one
     for own in made:
         own.close()
-    until(lambda: not any(t.name == "own updates" for t in threading.enumerate()), "its threads have ended")
+        own._thread.join(DEADLINE_S)
+        assert not own._thread.is_alive()
 
 
 def found(folder: Path) -> list[list[int]]:

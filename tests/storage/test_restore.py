@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -71,10 +71,11 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path / "run")
     node.begin(ME)
-    return node
+    yield node
+    node.own.close()
 
 
 def left_of(residual: NDArray[np.float32], frames: list[bytes]) -> NDArray[np.float32]:
