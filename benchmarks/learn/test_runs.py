@@ -17,7 +17,7 @@ assert torch.distributed.is_available()
 HERE = {
     way.name.rstrip("0123456789"): way for way in WAYS.values() if "local_steps" not in way.options
 }.values()
-SHOWN = ("one", "p2psgd", "p2psgd-slow")
+SHOWN = ("one", "p2psgd-slow")
 FIRST = [way for way in HERE if way.name in SHOWN], [way for way in HERE if way.name not in SHOWN]
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.daemons import Daemon, all_stopped, until
 from tests.ports import free_ports
+from tests.wide import widely
 
 pytestmark = pytest.mark.long
 
@@ -95,7 +96,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
         return nodes.bits(0)
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", widely([4], [2]))
 def test_several_nodes_come_to_the_same_bits_as_one(tmp_path: Path, alone: str, count: int) -> None:
     with running(tmp_path / "run", count) as nodes:
         assert [nodes.bits(number) for number in range(count)] == [alone] * count

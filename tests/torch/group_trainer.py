@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -132,18 +133,27 @@ def last_step(asked: argparse.Namespace) -> float:
     return int(asked.steps_file.read_text()) if asked.steps_file.exists() else math.inf
 
 
+def meet() -> None:
+    """Begin the group of this process, as torchrun or ranks.py has started it."""
+    if file := os.environ.get("GROUP_FILE"):
+        rank, ranks = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+        dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
+    else:
+        dist.init_process_group("gloo")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("kind")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--steps-file", type=Path, help="end at the step that is read here, once it is there")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds of each step")
     parser.add_argument("--attach", type=json.loads, default={})
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    dist.init_process_group("gloo")
+    meet()
     model = Net()
     cut(asked.kind, model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=False)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.observe.compressions import description
 from tests.observe.statuses import bare, ring, split, status, trainer
 from tests.observe.statuses import lost as gone
 
+ROOT = Path(__file__).parents[3]
 KEYS = (
     "nodes mode rounds rounds_per_s step weights quantum wall_s bits_per_index compression_ratio compression "
     "replicas_identical ended_apart digest test_accuracy per_node lost recipe trainer"
@@ -48,6 +50,23 @@ def test_a_good_run_has_every_figure() -> None:
     assert (report["replicas_identical"], report["digest"]) == (True, "0000000000000abc")
     assert report["test_accuracy"] == 0.52
     assert (report["recipe"], report["lost"]) == ("speech", [])
+
+
+def test_the_page_of_the_report_has_every_key() -> None:
+    page = (ROOT / "docs" / "reference" / "report.md").read_text()
+    _, *sections = page.split("## ")
+    run, node = (
+        {
+            key
+            for row in section.splitlines()
+            if row.startswith("| `")
+            for key in re.findall(r"`(\w+)`", row.split("|")[1])
+        }
+        for section in sections
+    )
+    report = build_report(outcome(parts=2, part_digests=[1, 2]))
+    assert run == set(report)
+    assert node == set(report["per_node"][0])
 
 
 def test_a_script_is_named_and_all_nodes_have_a_row() -> None:
