@@ -125,16 +125,16 @@ SecondsOption = Annotated[
     float | None,
     typer.Option(
         min=1.0,
-        help="Train for this many seconds instead, counted from the start of the run, or of a ring's first "
-        "round. Each node stops by its own clock, so no two such runs are the same.",
+        help="Train for this many seconds instead, counted from the start of the run, or in rounds from the "
+        "first one. Each node stops by its own clock, so no two such runs are the same.",
     ),
 ]
 ModeOption = Annotated[
     ModeWord | None,
     typer.Option(
         help="async: nobody waits; owners: nor there, each node adds up a part of the weights; ring: in "
-        "rounds, all in step; closure: L-BFGS on all data, as `p2psgd lbfgs` (default: as the recipe says, "
-        "else async)."
+        "rounds, all in step; closure: L-BFGS on all data, in `p2psgd local` alone: elsewhere give `p2psgd "
+        "lbfgs` (default: as the recipe says, else async)."
     ),
 ]
 PayloadOption = Annotated[

@@ -135,8 +135,8 @@ def learning_rate(start: float, epoch: float, *, hold_epochs: float, halve_every
 # How long one trainer's part of a run is, and how far it has come.
 #
 # A run is as long as its recipe's epochs, unless it is given a number of steps per node or a time.
-# Then the learning rate's schedule and the warm start are stretched or squeezed with it, so that a short
-# run is the whole recipe in small.
+# Then the learning rate's schedule is stretched or squeezed with it, so that a short run is the whole recipe
+# in small, and the warm start is a fraction of the node's own steps, or of the time.
 #
 # By epochs and by steps everything follows from the count of steps alone. A run by time cannot
 # know how many samples it will use: its warm start ends after a part of the time, what was walked until
