@@ -355,7 +355,7 @@ def make_dense_memory(weights: int) -> DenseMemory:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """`count` numbers of DenseMemory from `offset` on; `name` and `shape` are for people."""
+    """`count` numbers of DenseMemory from `offset` on. All fields are compared, also what people read."""
 
     kind: int
     offset: int
