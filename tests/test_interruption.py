@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
-from p2psgd.base.interruption import Interruption
+from p2psgd.base import interruption as module
+from p2psgd.base.interruption import OF_A_TRAINER, Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -40,3 +42,27 @@ def test_what_nohup_ignores_stays_ignored() -> None:
             assert not interruption.requested
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_where_no_ctrl_c_comes_a_sigterm_a_while_after_the_first_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption():
+            signal.raise_signal(signal.SIGTERM)
+            now += module.AGAIN_S / 2
+            signal.raise_signal(signal.SIGTERM)  # of the same stop
+            now += module.AGAIN_S
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_trainer_leaves_sighup_as_it_is() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with Interruption(OF_A_TRAINER):
+        assert signal.getsignal(signal.SIGHUP) is before

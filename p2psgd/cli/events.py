@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +34,18 @@ def print_events(
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         readers = {place: stack.enter_context(reader) for place, reader in _open(places)}
-        numbers = [int(place.name.removeprefix("part-")) if place in parts else None for place in readers]
+        absent = [place for place in places if place not in readers]
+
+        def number_of(place: Path) -> int | None:
+            return int(place.name.removeprefix("part-")) if place in parts else None
+
+        def arrivals() -> Iterator[EventReader]:
+            for place, reader in _open(absent, all_may_be_absent=True):
+                absent.remove(place)
+                numbers.append(number_of(place))
+                yield stack.enter_context(reader)
+
+        numbers = [number_of(place) for place in readers]
         kept = [
             _of_part(event, number)
             for number, reader in zip(numbers, readers.values(), strict=True)
@@ -45,7 +56,7 @@ def print_events(
         for event in select_events(kept, kind=kind, last=last):
             if not _show(event, as_json=as_json):
                 return
-        for place, event in follow([*readers.values()]) if follows else ():
+        for place, event in follow([*readers.values()], arrivals) if follows else ():
             if kind in (None, event["kind"]) and not _show(_of_part(event, numbers[place]), as_json=as_json):
                 return
 
@@ -58,7 +69,7 @@ def render_event(event: Event) -> str:
     return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"
 
 
-def _open(places: Sequence[Path]) -> list[tuple[Path, EventReader]]:
+def _open(places: Sequence[Path], *, all_may_be_absent: bool = False) -> list[tuple[Path, EventReader]]:
     """Open the events in these directories; without those that have none, unless all have none."""
     readers: list[tuple[Path, EventReader]] = []
     trouble: UsageError | None = None
@@ -69,7 +80,7 @@ def _open(places: Sequence[Path]) -> list[tuple[Path, EventReader]]:
             if error.exit_code is not ExitCode.DATA:
                 raise
             trouble = error
-    if trouble is not None and not readers:
+    if trouble is not None and not (readers or all_may_be_absent):
         raise trouble
     return readers
 

@@ -102,7 +102,10 @@ def node(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="What people call this node (default: the certificate's name with --tls, else the host's).")
+        str | None,
+        typer.Option(
+            help="What people call this node (default: the certificate's name with --tls, else the host's)."
+        ),
     ] = None,
     tls: TlsOption = None,
     insecure_plaintext: PlaintextOption = False,

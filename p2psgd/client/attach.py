@@ -153,7 +153,7 @@ def attach(
             descriptors,
             make_link=partial(Link, make_compute=make_compute, full_precision=full_precision),
             own=own,
-            may_be_alone=alone is None,
+            may_be_alone=alone is None and control is None and not os.environ.get("P2PSGD_CONTROL"),
         )
     except BaseException:
         if own is not None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from p2psgd.base.interruption import ignore
 from p2psgd.data.fetch import LOOK_EVERY_S, Fetch
 from p2psgd.data.shard_list import Arrays, Shard, ShardList
 
@@ -329,8 +330,10 @@ class Turn:
 
 @contextlib.contextmanager
 def raised_termination() -> Iterator[None]:
-    """Make the first SIGTERM raise SystemExit meanwhile, unless the script handles it."""
-    if threading.current_thread() is threading.main_thread() and _is(signal.SIG_DFL):
+    """Make the first SIGTERM raise SystemExit meanwhile, unless the script handles it. One that comes after
+    it is ignored, also afterwards, until a script that lived on goes through shards again.
+    """
+    if threading.current_thread() is threading.main_thread() and (_is(signal.SIG_DFL) or _is(ignore)):
         signal.signal(signal.SIGTERM, _end)
     try:
         yield
@@ -344,5 +347,5 @@ def _is(handler: object) -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come twice for one stop; SIGKILL comes last
+    signal.signal(signal.SIGTERM, ignore)  # it may come twice for one stop; SIGKILL comes last
     raise SystemExit(128 + number)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from p2psgd.base.errors import ExitCode, TrainerError, UsageError
 from p2psgd.base.formatting import say
+from p2psgd.base.interruption import ignore
 from p2psgd.gpu.device import AUTO, available, find_device, first_line, why_not
 
 if TYPE_CHECKING:
@@ -129,12 +130,12 @@ def _for_good(error: TrainerError) -> TrainerError:
 def _leave_by_sigterm() -> None:
     """Make SIGTERM leave the open with blocks and close their links, unless the script handles it."""
     on_main = threading.current_thread() is threading.main_thread()
-    if on_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    if on_main and signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, ignore):
         signal.signal(signal.SIGTERM, _exit)
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it may come twice for one stop; SIGKILL comes last
+    signal.signal(signal.SIGTERM, ignore)  # it may come twice for one stop; SIGKILL comes last
     sys.exit(128 + number)
 
 

@@ -160,6 +160,8 @@ class Parts:
             began = time.monotonic()
             process = self._processes[index] = await self._start(index)
             daemon.pid = process.pid
+            if self._stopping.is_set():  # since it was being started
+                process.terminate()
             code = await process.wait()
             daemon.pid = None
             if self._stopping.is_set():
@@ -399,7 +401,11 @@ class Parts:
             if self._trainer_came:  # a script that has left its link may evaluate and save
                 await self._trainer.wait(END_S)
             await self._trainer.stop()
-        codes = [process.returncode or 0 for process in self._processes.values()]
+        # One that SIGTERM has killed had only begun to start, and has nothing to hand on.
+        codes = [
+            0 if process.returncode == -signal.SIGTERM else process.returncode or 0
+            for process in self._processes.values()
+        ]
         if code is ExitCode.OK and any(codes):
             index = next(index for index, each in enumerate(codes) if each)
             return f"the daemon of part {index} did not end well{self._reason(index)}", ExitCode.TEMPORARY

@@ -236,13 +236,16 @@ class Supervisor:
                 return
             finally:
                 self.running = False
-            if code == 0 or self._stopping or (code < 0 and self._finishing):
+            again, self._beginning_again = self._beginning_again, False
+            if self._stopping or (code == 0 and not again) or (code <= 0 and self._finishing):
                 self.words = ""
                 self._ended()
                 return
-            if self._beginning_again:
-                self._beginning_again = False
+            if again:  # however it has ended: a script may end well at SIGTERM
                 await self._wait(FIRST_DELAY_S)
+                if self._finishing:
+                    self._ended()
+                    return
                 continue
             lines, code = without_launcher(output.last_lines, code)
             reason = last_words(lines, code)

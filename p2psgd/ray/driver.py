@@ -19,6 +19,7 @@ import secrets
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ from p2psgd.wire.mode import parse_mode
 NAMESPACE: Final = "p2psgd"  # of the actors' names in Ray
 SCRIPT_BYTES_MAX: Final = 16 * 1024 * 1024
 TURN_S: Final = 0.5  # between two looks at the actors
-STATES_S: Final = 15.0  # to wait for actors with states of an earlier call, beyond as many as begin the run
+STATES_S: Final = 30.0  # to wait for actors with states of an earlier call, beyond as many as begin the run
 AWAY_S: Final = 15.0  # without a look: its actor or machine may be gone, and Ray has not said so
 BACK_LIMIT_S: Final = 60.0  # for a node that is being started again when all others have trained
 FINISH_LIMIT_S: Final = 60.0  # for the last mini-batch, once the caller wants the end
@@ -166,10 +167,10 @@ def run(
         driver = _Driver(
             ray, job, low=low, options=options, progress=progress, place=place, goes_on=name is not None
         )
-        stack.callback(driver.close)
         interruption = Interruption()  # it takes signals in the main thread alone
         if threading.current_thread() is threading.main_thread():
-            stack.enter_context(interruption)
+            stack.enter_context(interruption)  # also of more Ctrl+C, while actors are killed
+        stack.callback(driver.close)
         driver.ask_for_actors(high)
         result = driver.execute(interruption, wait_s)
     if target is not None:
@@ -215,7 +216,7 @@ def name_run(name: str | None, script: Path) -> str:
     """Return the name of a run, by default one after its script; UsageError if it is a wrong one."""
     if name is None:
         return f"{re.sub('[^a-zA-Z0-9]', '-', script.stem)[:40]}-{secrets.token_hex(4)}"
-    if not (name.replace("-", "").replace("_", "").isalnum() and len(name) <= 64):
+    if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
         raise UsageError(f"name={name!r:.80}: give 1 to 64 letters, digits, dashes and underscores")
     return name
 
@@ -333,6 +334,7 @@ class _Driver:
         self._founders: list[_Actor] = []
         self._run: int | None = None  # its cluster id, once it has begun
         self._given_up: list[str] = []  # why, of actors
+        self._strangers: list[str] = []  # sentences about those with states of another run
         self._ranked = False
         self._began = time.monotonic()
 
@@ -370,6 +372,7 @@ class _Driver:
             self._train(interruption)
             cut_short = interruption.requested  # before all had trained
             troubles, sums = self._compare(cut_short=cut_short)
+            troubles = [*self._strangers, *troubles]
             if not sums:
                 raise UsageError(f"no node gives a replica: {listed(troubles)}", ExitCode.FAILED)
             weights = self._weights(sums)
@@ -430,7 +433,8 @@ class _Driver:
         enough_since: float | None = None
         while True:
             found = [actor for actor in self._live if actor.look]
-            states = sum(actor.has_state for actor in found)
+            runs = Counter(actor.look.cluster_id for actor in found if actor.look and actor.has_state)
+            most, states = runs.most_common(1)[0] if runs else (None, 0)
             if len(found) < self._low:
                 enough_since = None
             elif not self._goes_on or states >= self._low or len(found) == len(self._live):
@@ -444,6 +448,8 @@ class _Driver:
                 raise KeyboardInterrupt
             if len(found) < self._low and time.monotonic() > deadline:
                 raise UsageError(self._too_small(len(found), wait_s), ExitCode.TEMPORARY)
+        if states >= self._low:
+            found = [actor for actor in found if actor.look and actor.look.cluster_id == most]
         found.sort(key=lambda actor: not actor.has_state)
         self._founders = found[: self._low]
 
@@ -627,7 +633,12 @@ class _Driver:
         run = next(iter(runs), self._run)
         for actor in self._live:
             if run is not None and actor.look and actor.look.cluster_id not in (None, run):
-                self._give_up(actor, f"its state is of another run: remove {actor.look.place}")
+                words = (
+                    f"the state {actor.look.place} is of another run than that of the first nodes, and takes"
+                    " no part: keep one of the two runs, and remove the directories of the other"
+                )
+                self._strangers.append(words)
+                self._give_up(actor, words)
                 self._ray.kill(actor.handle, no_restart=True)
 
     def _replace_founders(self) -> None:

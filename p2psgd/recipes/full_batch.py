@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from p2psgd.base.errors import ExitCode, TrainerError, UsageError
-from p2psgd.base.interruption import Interruption
+from p2psgd.base.interruption import OF_A_TRAINER, Interruption
 from p2psgd.client.attach import attach
 from p2psgd.client.data_digest import CountedSamples, digest_data, sampled_rows
 from p2psgd.client.link import Link
@@ -92,7 +92,7 @@ def minimize(
         two_nodes=recipe.run.two_nodes,
         mode="closure",
     )
-    with link, Interruption() as interruption:
+    with link, Interruption(OF_A_TRAINER) as interruption:
         training = FullBatchTraining(
             recipe, dataset, link, interrupted=lambda: interruption.requested or link.stopping, say=say
         )

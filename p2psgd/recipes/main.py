@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from p2psgd.base.errors import TrainerError, UsageError
-from p2psgd.base.interruption import Interruption
+from p2psgd.base.interruption import OF_A_TRAINER, Interruption
 from p2psgd.client.attach import attach
 from p2psgd.client.link import Link
 from p2psgd.recipes.datasets import Dataset, load_data_of
@@ -47,7 +47,7 @@ def train(
     seconds: length of the run, counted from `started` (Unix time, so that a trainer that is started again
     does not begin anew) or from now. `initial`: a file of the weights to start from. `trace` gets
     what this process does when. SIGTERM and SIGINT end it after the
-    mini-batch in work.
+    mini-batch in work (base/interruption.py).
 
     Raises UsageError (recipe, data or arguments at fault, the seconds over before a mini-batch, or the
     training diverged), TrainerError (the daemon refuses or is gone). BLAS threads are left to the
@@ -76,7 +76,7 @@ def train(
         shards=None if dataset.shards is None else dataset.shards.list,
         make_compute=backend.make_compute,
     )
-    with link, Interruption() as interruption:
+    with link, Interruption(OF_A_TRAINER) as interruption:
         try:
             rank = rank or (link.rank, link.world_size)
         except TrainerError as error:

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -307,10 +307,18 @@ class EventReader:
             return False
 
 
-def follow(readers: Sequence[EventReader]) -> Iterator[tuple[int, Event]]:
-    """Yield the events that come from now on, for ever: the place of the reader, and the event."""
+def follow(
+    readers: Sequence[EventReader], arrivals: Callable[[], Iterable[EventReader]] = tuple
+) -> Iterator[tuple[int, Event]]:
+    """Yield the events that come from now on, for ever: the place of the reader, and the event. `arrivals`
+    gives readers that have come since: they are added behind the others, and all their events are new.
+    """
+    following = [*readers]
     while True:
-        for place, reader in enumerate(readers):
+        for reader in arrivals():
+            following.append(reader)
+            yield from ((len(following) - 1, event) for event in reader.kept())
+        for place, reader in enumerate(following):
             yield from ((place, event) for event in reader.news())
         time.sleep(POLL_S)
 

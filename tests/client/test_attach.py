@@ -131,12 +131,18 @@ def test_a_variable_that_nothing_reads_is_refused_with_the_nearest(
         attach(ZEROS, timeout_s=0)
 
 
-def test_without_a_daemon_attach_gives_up_after_its_time_and_says_how_to_have_one(tmp_path: Path) -> None:
+def test_without_a_daemon_attach_gives_up_after_its_time_and_says_how_to_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("P2PSGD_CONTROL", raising=False)
+    monkeypatch.setenv("P2PSGD_STATE", str(tmp_path))
     words = r"no daemon answers at .*: .*`p2psgd local --trainer .*`p2psgd node`.* P2PSGD_CONTROL=DIR"
     with pytest.raises(TrainerError, match=f"{words}; P2PSGD_ALONE=1 lets"):
-        attach(ZEROS, control=tmp_path, timeout_s=0.1)
+        attach(ZEROS, timeout_s=0.1)
     with pytest.raises(TrainerError, match=f"{words}$"):
-        attach(ZEROS, control=tmp_path, timeout_s=0.1, alone=False)
+        attach(ZEROS, timeout_s=0.1, alone=False)
+    with pytest.raises(TrainerError, match=f"{words}$"):  # with which it is refused
+        attach(ZEROS, control=tmp_path, timeout_s=0.1)
 
 
 def test_attach_waits_for_a_daemon_that_is_just_starting_and_says_so_once(

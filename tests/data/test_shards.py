@@ -95,6 +95,9 @@ def test_a_script_that_is_terminated_gives_back_what_it_holds(
     signal.raise_signal(signal.SIGTERM)  # the second of one stop does not kill it meanwhile
     daemon.take_all()
     assert daemon.call(lambda: int(daemon.host.coordinates[4:].sum())) == 1, "the daemon knows"
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN, "or what it starts would inherit that"
+    with pytest.raises(SystemExit):  # of a script that lived on
+        go_through()
 
 
 def test_a_shard_whose_last_mini_batch_was_not_sent_is_not_counted_as_used(

@@ -350,6 +350,7 @@ def test_the_examples_stand_in_the_page() -> None:
         ({"nodes": 2, "resources": {"CPU": 0}}, "resources={'CPU': 0}: give numbers above 0"),
         ({"nodes": 2, "restarts": -1}, "restarts=-1: give a number"),
         ({"nodes": 2, "name": "../x"}, "name='../x': give 1 to 64 letters"),
+        ({"nodes": 2, "name": "ü" * 64}, "': give 1 to 64 letters"),
         ({"nodes": 2, "weights": "weights.pt"}, "weights='weights.pt': give a file *.safetensors"),
         ({"nodes": 2, "arguments": "100"}, "arguments='100': give a list of them, such as ['100']"),
         ({"nodes": 2, "arguments": b"100"}, "arguments=b'100': give a list"),

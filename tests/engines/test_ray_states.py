@@ -69,6 +69,22 @@ def test_a_run_that_goes_on_is_begun_by_the_actors_that_have_its_states_though_t
     assert founders(Driver(tmp_path, arrives)) == [2, 3]
 
 
+def test_it_is_begun_by_enough_states_of_one_run_in_whichever_order_states_come(
+    tmp_path: Path,
+) -> None:
+    def arrives(driver: Driver, turn: int) -> None:
+        driver.sees(turn, OTHER if turn == 0 else OURS)
+
+    driver = Driver(tmp_path, arrives)
+    assert founders(driver) == [1, 2]
+    driver._check_states()
+    assert driver.killed == ["actor 0"]
+    assert driver._strangers == [
+        "the state m0:/s0 is of another run than that of the first nodes, and takes no part: keep one of the"
+        " two runs, and remove the directories of the other"
+    ]
+
+
 def test_it_does_not_wait_for_ever_for_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def arrives(driver: Driver, turn: int) -> None:
         if turn < 3:

@@ -97,6 +97,28 @@ def test_a_crashed_trainer_is_started_again_until_it_is_done(
     run(loop_factory, scenario)
 
 
+def test_one_that_is_to_begin_again_does_so_though_it_ends_well_at_sigterm(
+    loop_factory: LoopFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_process, "FIRST_DELAY_S", 0.001)
+    path = tmp_path / "lives"
+
+    async def scenario() -> None:
+        code = (
+            "import signal,sys,time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0));"
+            f"open('{path}','a').write('x'); len(open('{path}').read()) > 1 or time.sleep(600)"
+        )
+        watched = Watched(code)
+        watched.supervisor.start()
+        await watched.until(path.exists)
+        watched.supervisor.begin_again("a daemon of its group was killed")
+        await watched.until(lambda: watched.ended)
+        assert path.read_text() == "xx"
+        assert watched.crashes == ["a daemon of its group was killed; started again in 0 s"]
+
+    run(loop_factory, scenario)
+
+
 def test_a_script_that_raises_the_same_twice_is_given_up_with_its_exception(
     loop_factory: LoopFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,36 @@ def test_following_tells_every_event_once_while_files_are_replaced(tmp_path: Pat
     assert seen[-1] == str(written - 1)
 
 
+def test_following_takes_up_a_log_that_is_begun_later_with_all_its_events(tmp_path: Path) -> None:
+    late = tmp_path / "two"
+    for folder in (tmp_path / "one", late):
+        folder.mkdir()
+    first = EventLog(tmp_path / "one")
+    first.write("note", "0")
+    arrived: list[EventReader] = []
+
+    def arrivals() -> list[EventReader]:
+        if not arrived and (late / "events.jsonl").exists():
+            arrived.append(EventReader(late))
+            return arrived
+        return []
+
+    seen = []
+    with EventReader(tmp_path / "one") as reader:
+        reader.kept()
+        first.write("note", "1")
+        for place, event in follow([reader], arrivals):
+            seen.append((place, event["words"]))
+            if event["words"] == "1":
+                EventLog(late).write("note", "a")
+            if event["words"] == "a":
+                EventLog(late).write("note", "b")
+            if event["words"] == "b":
+                break
+    arrived[0].__exit__(None, None, None)
+    assert seen == [(0, "1"), (1, "a"), (1, "b")]
+
+
 def test_the_last_so_many_of_a_kind_are_chosen(tmp_path: Path) -> None:
     log = EventLog(tmp_path)
     for number in range(6):

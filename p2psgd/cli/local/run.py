@@ -322,7 +322,7 @@ ENDING = "waiting until the scripts have ended"
 def run_local(plan: Plan, console: Console) -> ExitCode:
     """Run a plan's daemons and trainers on this machine until they have trained, and compare their replicas.
 
-    Signals: see cluster.py; for the main thread.
+    For the main thread: it takes signals (base/interruption.py).
 
     Returns OK only if all replicas are identical and no node was lost. Raises UsageError with a daemon's own
     sentence and exit code when it could not start.
@@ -360,7 +360,9 @@ class LocalRun:
         self._cut_short = False  # the user wanted the end before all had trained
 
     def execute(self) -> ExitCode:
-        """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a 2nd signal."""
+        """Go through all phases; UsageError if a daemon cannot start, KeyboardInterrupt on a second
+        Ctrl+C.
+        """
         began = time.monotonic()
         try:
             self._cluster.start()

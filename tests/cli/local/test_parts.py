@@ -377,6 +377,31 @@ def test_a_script_that_has_left_its_link_has_time_to_evaluate_and_save_after_ctr
     assert asyncio.run(stop()) == calls
 
 
+def test_a_daemon_that_is_being_started_when_all_stop_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stop() -> tuple[str, ExitCode]:
+        parts = answering(tmp_path, monkeypatch, [])
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def start(_: int) -> asyncio.subprocess.Process:
+            process = await asyncio.create_subprocess_exec("sleep", "600")
+            begun.set()
+            await go_on.wait()
+            return process
+
+        monkeypatch.setattr(parts, "_start", start)
+        keepers = [asyncio.create_task(parts._keep(0))]
+        await begun.wait()
+        parts._on_signal(signal.SIGTERM)
+        stopping = asyncio.create_task(parts._stop(keepers))
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.wait_for(stopping, DEADLINE_S)
+
+    assert asyncio.run(stop())[1] is ExitCode.OK
+
+
 def test_a_local_run_in_another_number_of_parts_leaves_the_state_as_it_is(tmp_path: Path) -> None:
     run = Run(tmp_path, "-n", "1", "--parts", "2", "--trainer", command(30))
     try:
