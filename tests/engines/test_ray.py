@@ -329,7 +329,7 @@ def test_states_of_two_runs_are_one_sentence_and_one_that_comes_late_is_given_up
         assert all(str(home) in words for home in calls.states("mixed"))
 
         words = calls.whole("mixed", 500, (1, 2))
-        assert "is given up: its state is of another run: remove " in words
+        assert "is given up: the state " in words
         assert re.search(r"identical: True 5\d\d$", words, re.MULTILINE)
 
 
