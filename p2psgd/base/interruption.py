@@ -16,10 +16,8 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-OF_A_TRAINER: Final = (
-    signal.SIGINT,
-    signal.SIGTERM,
-)  # SIGHUP ends it at once: its daemon has all that counts
+# SIGHUP ends a trainer at once: its daemon has what it sent.
+OF_A_TRAINER: Final = (signal.SIGINT, signal.SIGTERM)
 AGAIN_S: Final = 3.0
 
 

@@ -33,31 +33,24 @@ def print_events(
     places = [group_directory(parts[0].parent), *parts] if parts else [find_state()]
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        readers = {place: stack.enter_context(reader) for place, reader in _open(places)}
-        absent = [place for place in places if place not in readers]
-
-        def number_of(place: Path) -> int | None:
-            return int(place.name.removeprefix("part-")) if place in parts else None
+        absent = [*places]
 
         def arrivals() -> Iterator[EventReader]:
-            for place, reader in _open(absent, all_may_be_absent=True):
-                absent.remove(place)
-                numbers.append(number_of(place))
+            """Open those that have events by now."""
+            for reader in _open(absent):
+                absent.remove(reader.state)
                 yield stack.enter_context(reader)
 
-        numbers = [number_of(place) for place in readers]
-        kept = [
-            _of_part(event, number)
-            for number, reader in zip(numbers, readers.values(), strict=True)
-            for event in reader.kept()
-        ]
+        readers = [*arrivals()] or [EventReader(places[-1])]  # which refuses, as there are none
+        kept = [_of_part(event, reader.state, parts) for reader in readers for event in reader.kept()]
         if parts:
             kept.sort(key=lambda event: str(event["time"]))
         for event in select_events(kept, kind=kind, last=last):
             if not _show(event, as_json=as_json):
                 return
-        for place, event in follow([*readers.values()], arrivals) if follows else ():
-            if kind in (None, event["kind"]) and not _show(_of_part(event, numbers[place]), as_json=as_json):
+        for reader, event in follow(readers, arrivals) if follows else ():
+            named = _of_part(event, reader.state, parts)
+            if kind in (None, event["kind"]) and not _show(named, as_json=as_json):
                 return
 
 
@@ -69,24 +62,20 @@ def render_event(event: Event) -> str:
     return f"{when}Z  {printable(event['kind']):<{KIND_WIDTH}}  {who}{printable(event['words'])}"
 
 
-def _open(places: Sequence[Path], *, all_may_be_absent: bool = False) -> list[tuple[Path, EventReader]]:
-    """Open the events in these directories; without those that have none, unless all have none."""
-    readers: list[tuple[Path, EventReader]] = []
-    trouble: UsageError | None = None
+def _open(places: Sequence[Path]) -> list[EventReader]:
+    """Open the events in these directories, without those that have none."""
+    readers: list[EventReader] = []
     for place in places:
         try:
-            readers.append((place, EventReader(place)))
+            readers.append(EventReader(place))
         except UsageError as error:
             if error.exit_code is not ExitCode.DATA:
                 raise
-            trouble = error
-    if trouble is not None and not (readers or all_may_be_absent):
-        raise trouble
     return readers
 
 
-def _of_part(event: Event, part: int | None) -> Event:
-    return event if part is None else {**event, PART: part}
+def _of_part(event: Event, place: Path, parts: Sequence[Path]) -> Event:
+    return {**event, PART: int(place.name.removeprefix("part-"))} if place in parts else event
 
 
 def _show(event: Event, *, as_json: bool) -> bool:

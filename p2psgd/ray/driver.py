@@ -9,6 +9,8 @@ equal.
 The first actors that run, as many as the least number, begin the run, and all others join it: two groups that
 begin apart would never become one run. The run needs none of its nodes in particular; it ends with the
 driver, as everything in Ray does.
+
+More than 700 lines, since all phases of a run decide by the same few facts of its actors and nodes.
 """
 
 from __future__ import annotations
@@ -303,9 +305,11 @@ class _Actor:
     trouble: str = ""  # of the last look, if it has failed on its machine
 
     @property
-    def has_state(self) -> bool:
-        """Return whether its state is of a run, and its daemon has not been started."""
-        return self.look is not None and self.look.cluster_id is not None
+    def state_of(self) -> int | None:
+        """Return the cluster id of the run that its state is of; None if of none yet, or its daemon has been
+        started.
+        """
+        return None if self.look is None else self.look.cluster_id
 
 
 class _Driver:
@@ -433,7 +437,7 @@ class _Driver:
         enough_since: float | None = None
         while True:
             found = [actor for actor in self._live if actor.look]
-            runs = Counter(actor.look.cluster_id for actor in found if actor.look and actor.has_state)
+            runs = Counter(actor.state_of for actor in found if actor.state_of is not None)
             most, states = runs.most_common(1)[0] if runs else (None, 0)
             if len(found) < self._low:
                 enough_since = None
@@ -448,9 +452,7 @@ class _Driver:
                 raise KeyboardInterrupt
             if len(found) < self._low and time.monotonic() > deadline:
                 raise UsageError(self._too_small(len(found), wait_s), ExitCode.TEMPORARY)
-        if states >= self._low:
-            found = [actor for actor in found if actor.look and actor.look.cluster_id == most]
-        found.sort(key=lambda actor: not actor.has_state)
+        found.sort(key=lambda actor: (actor.state_of is None, actor.state_of != most))
         self._founders = found[: self._low]
 
     def _too_small(self, found: int, wait_s: float) -> str:
@@ -621,8 +623,8 @@ class _Driver:
             self._run = next((int(view.cluster_id, 16) for view in views if view and view.number), None)
         runs: dict[int, list[str]] = {}
         for actor in self._founders if self._run is None else ():
-            if actor.look and actor.look.cluster_id is not None:
-                runs.setdefault(actor.look.cluster_id, []).append(actor.look.place)
+            if actor.look and actor.state_of is not None:
+                runs.setdefault(actor.state_of, []).append(actor.look.place)
         if len(runs) > 1:
             raise UsageError(
                 f"the states of {self._job.run!r} are of {len(runs)} runs, which never become one:"
@@ -632,7 +634,7 @@ class _Driver:
             )
         run = next(iter(runs), self._run)
         for actor in self._live:
-            if run is not None and actor.look and actor.look.cluster_id not in (None, run):
+            if run is not None and actor.look and actor.state_of not in (None, run):
                 words = (
                     f"the state {actor.look.place} is of another run than that of the first nodes, and takes"
                     " no part: keep one of the two runs, and remove the directories of the other"

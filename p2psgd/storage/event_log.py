@@ -253,6 +253,7 @@ class EventReader:
     """
 
     def __init__(self, state: Path) -> None:
+        self.state = state
         self._path = state / EVENTS_NAME
         self._newest = self._open()
         self._rest = b""  # of a line that has only begun
@@ -309,17 +310,17 @@ class EventReader:
 
 def follow(
     readers: Sequence[EventReader], arrivals: Callable[[], Iterable[EventReader]] = tuple
-) -> Iterator[tuple[int, Event]]:
-    """Yield the events that come from now on, for ever: the place of the reader, and the event. `arrivals`
-    gives readers that have come since: they are added behind the others, and all their events are new.
+) -> Iterator[tuple[EventReader, Event]]:
+    """Yield the events that come from now on, for ever, each with its reader. `arrivals` gives further
+    readers, all of whose events are new.
     """
     following = [*readers]
     while True:
         for reader in arrivals():
             following.append(reader)
-            yield from ((len(following) - 1, event) for event in reader.kept())
-        for place, reader in enumerate(following):
-            yield from ((place, event) for event in reader.news())
+            yield from ((reader, event) for event in reader.kept())
+        for reader in following:
+            yield from ((reader, event) for event in reader.news())
         time.sleep(POLL_S)
 
 

@@ -68,8 +68,8 @@ def test_following_takes_up_a_log_that_is_begun_later_with_all_its_events(tmp_pa
     with EventReader(tmp_path / "one") as reader:
         reader.kept()
         first.write("note", "1")
-        for place, event in follow([reader], arrivals):
-            seen.append((place, event["words"]))
+        for source, event in follow([reader], arrivals):
+            seen.append((source.state.name, event["words"]))
             if event["words"] == "1":
                 EventLog(late).write("note", "a")
             if event["words"] == "a":
@@ -77,7 +77,7 @@ def test_following_takes_up_a_log_that_is_begun_later_with_all_its_events(tmp_pa
             if event["words"] == "b":
                 break
     arrived[0].__exit__(None, None, None)
-    assert seen == [(0, "1"), (1, "a"), (1, "b")]
+    assert seen == [("one", "1"), ("two", "a"), ("two", "b")]
 
 
 def test_the_last_so_many_of_a_kind_are_chosen(tmp_path: Path) -> None:
